@@ -1,0 +1,109 @@
+"""What the load generator observes, raw: stamps and counts. Every metric is computed from these later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request, as its client saw it. Stamps are monotonic seconds of one clock; absent is None."""
+
+    #: Position among the level's requests, warm-up included.
+    index: int
+    #: The closed-loop user that sent it, 0 to concurrency - 1.
+    user: int
+    #: Finished before the window opened: not measured.
+    warmup: bool
+    started_s: float
+    finished_s: float
+    #: Arrival of each event that carried output (role-only deltas, comments and usage frames do not count).
+    event_s: tuple[float, ...] = ()
+    #: Output tokens received in all, after each event. The server's own count where it gives one per event;
+    #: else the final usage spread evenly over the events.
+    event_tokens: tuple[float, ...] = ()
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    #: The server's count (usage or meta_info). None for a failed request: nothing is credited.
+    output_tokens: int | None = None
+    #: The count is an estimate: the server gave no usage.
+    tokens_estimated: bool = False
+    #: Verify steps of speculative decoding, where the response tells (native API).
+    spec_verify_steps: int | None = None
+    finish_reason: str | None = None
+    #: None for a success, else what happened in one line.
+    error: str | None = None
+    #: A short class of the error: http, stream_error, cut, empty, timeout, connect, cancelled.
+    error_kind: str | None = None
+    #: HTTP status or the error object's code.
+    error_code: int | None = None
+    warning: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the answer was whole, with at least one token."""
+        return self.error_kind is None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRecord:
+    """One measured concurrency: its requests and the server's counters on both sides."""
+
+    concurrency: int
+    requests: tuple[RequestRecord, ...]
+    #: The window of full concurrency, monotonic seconds: from the moment every user is past its warm-up
+    #: until the first user finds no request left. None where full concurrency was never reached.
+    window_s: tuple[float, float] | None
+    #: The measured part whole, ramp and tail included: first measured request sent to last one finished.
+    span_s: tuple[float, float]
+    #: Whether the level ran to its end (False: cancelled).
+    completed: bool
+    #: Why the level was given up before its end, if it was: every request failed, or was refused alike.
+    gave_up: str | None = None
+    #: /metrics counters and gauges, summed over labels, prefix removed; empty where not to be had.
+    counters_before: Mapping[str, float] = field(default_factory=dict)
+    counters_after: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Mean and percentiles (linear interpolation) of one quantity."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelMetrics:
+    """The metrics of one level. Latencies in milliseconds, over successful measured requests only."""
+
+    concurrency: int
+    requests_total: int
+    requests_failed: int
+    #: Length of the window of full concurrency.
+    window_s: float | None
+    #: Length of the measured part, ramp and tail included.
+    duration_s: float
+    #: Output tokens of successful requests received inside the window, per second of it.
+    output_tokens_per_s: float | None
+    #: Output tokens of all measured successful requests over `duration_s`, as sglang.benchmark.serving does.
+    output_tokens_per_s_whole: float | None
+    #: Successful measured requests over `duration_s`.
+    requests_per_s: float | None
+    ttft_ms: Distribution | None
+    #: Per request: (last event - first event) / (output tokens - 1), as sglang.benchmark.serving has it.
+    tpot_ms: Distribution | None
+    #: Gaps between events (chunks), all requests pooled. With speculation a chunk is several tokens.
+    itl_ms: Distribution | None
+    e2e_ms: Distribution | None
+    #: Output tokens per verify step, bonus included. None without speculation or where it cannot be told.
+    accept_length: float | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    #: Error text of the first failure and how often each kind came, warm-up included, for the record.
+    first_error: str | None = None
+    errors_by_kind: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,270 @@
+"""The Arrow schemas of the result files, explicit and versioned, with each column's unit and meaning.
+
+A file's schema metadata names its schema and version. A column is never renamed, retyped or given another
+unit under the same name: what changes is added as a new nullable column and the version goes up, so an older
+file is read with nulls there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+_NAME = b"schema"
+_VERSION = b"schema_version"
+
+
+class ForeignTable(ValueError):
+    """A table that is not of the schema expected."""
+
+
+class NewerTable(ValueError):
+    """A table written by a later version of this program."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A named, versioned schema."""
+
+    name: str
+    version: int
+    fields: tuple[pa.Field, ...]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema as it stands in files, name and version in its metadata."""
+        return pa.schema(self.fields, metadata={_NAME: self.name, _VERSION: str(self.version)})
+
+    def table(self, columns: Mapping[str, Any]) -> pa.Table:
+        """A table of this schema from arrays or lists of one length, every column given.
+
+        Raises ValueError for a missing, unknown or mistyped column, and for a null where none may be.
+        """
+        schema = self.arrow
+        wrong = set(columns) ^ set(schema.names)
+        if wrong:
+            raise ValueError(f"{self.name}: columns missing or unknown: {', '.join(sorted(wrong))}")
+        arrays = []
+        for field in schema:
+            try:
+                arrays.append(pa.array(columns[field.name], type=field.type))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+                raise ValueError(f"{self.name}.{field.name} is {field.type}: {error}") from error
+        return self._checked(pa.Table.from_arrays(arrays, schema=schema))
+
+    def upgrade(self, table: pa.Table) -> pa.Table:
+        """A table read from a file, in this version: columns an older version lacked are null.
+
+        Raises ForeignTable when it is of another schema or breaks its own, NewerTable for a later version.
+        """
+        metadata = table.schema.metadata or {}
+        name = metadata.get(_NAME, b"").decode(errors="replace")
+        if name != self.name:
+            raise ForeignTable(f"it holds {name or 'a table of another program'}, not {self.name}")
+        try:
+            version = int(metadata.get(_VERSION, b""))
+        except ValueError:
+            raise ForeignTable("it says no schema version") from None
+        if version > self.version:
+            raise NewerTable(
+                f"it is of version {version} of {self.name}; this program reads up to {self.version}: "
+                "use the version of the program that wrote it, or a later one"
+            )
+        arrays = []
+        for field in self.fields:
+            if field.name not in table.schema.names:
+                if version == self.version:
+                    raise ForeignTable(f"the column {field.name} is missing")
+                arrays.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+                continue
+            column = table[field.name]
+            if column.type != field.type:
+                raise ForeignTable(f"the column {field.name} is {column.type}, not {field.type}")
+            arrays.append(column)
+        try:
+            return self._checked(pa.Table.from_arrays(arrays, schema=self.arrow))
+        except ValueError as error:
+            raise ForeignTable(str(error)) from error
+
+    def _checked(self, table: pa.Table) -> pa.Table:
+        # Arrow itself does not hold a column to `nullable=False`.
+        for field in self.fields:
+            if not field.nullable and table[field.name].null_count:
+                raise ValueError(f"{self.name}.{field.name} may not be null")
+        return table
+
+
+def column(
+    name: str, kind: pa.DataType, meaning: str, *, unit: str = "", json: bool = False, required: bool = False
+) -> pa.Field:
+    """A field with its meaning, unit and format in the metadata."""
+    metadata = {"meaning": meaning}
+    if unit:
+        metadata["unit"] = unit
+    if json:
+        metadata["format"] = "json"
+    return pa.field(name, kind, nullable=not required, metadata=metadata)
+
+
+_TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_ORDINAL = pa.int32()
+_TIME = pa.timestamp("us", tz="UTC")
+
+_TRIAL = column("trial", _ORDINAL, "ordinal of the trial in the study, 0 for the baseline", required=True)
+_SIMULATED = column("simulated", _BOOL, "measured on a simulated server", required=True)
+_IDENTITY = column("identity", _TEXT, "hash of the canonical configuration", required=True)
+_ROLE = column("role", _TEXT, "baseline, candidate, ...", required=True)
+_SETTINGS = (
+    column("requested_flags", _TEXT, "server flags as asked for", json=True, required=True),
+    column("requested_env", _TEXT, "environment as asked for", json=True, required=True),
+    column("canonical_flags", _TEXT, "server flags after the server's own rewrites", json=True, required=True),
+    column("canonical_env", _TEXT, "environment without inert parts", json=True, required=True),
+)
+_COMMAND = column("launch_command", _TEXT, "the start, ready to paste into a shell")
+
+LATENCY_STATS = ("mean", "p50", "p90", "p99")
+_LATENCIES = {
+    "ttft_ms": "time to first token",
+    "tpot_ms": "time per output token after the first event, per request",
+    "itl_ms": "gap between two streamed events, all requests pooled",
+    "e2e_ms": "time of a whole request",
+}
+
+MEASUREMENTS = TableSchema(
+    "orchestrator.measurements",
+    1,
+    (
+        column("study", _TEXT, "name of the study", required=True),
+        column("study_id", _TEXT, "differs between studies of one name", required=True),
+        _TRIAL,
+        column("optuna_number", _ORDINAL, "number of the trial in the Optuna storage"),
+        _ROLE,
+        column("repeat", _ORDINAL, "0 for the first measurement of this configuration", required=True),
+        column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
+        column("start_id", _TEXT, "the server start the level was measured on"),
+        column("state", _TEXT, "of the trial: complete, failed, interrupted or infeasible", required=True),
+        column("failure_kind", _TEXT, "class of the trial's failure"),
+        column("failure_message", _TEXT, "what happened"),
+        column("failure_phase", _TEXT, "phase of the start or the level in which it happened"),
+        _SIMULATED,
+        column("profile", _TEXT, "performance model of the simulated server"),
+        _IDENTITY,
+        *_SETTINGS,
+        column("effective_settings", _TEXT, "read back from the server", json=True, required=True),
+        _COMMAND,
+        column("host", _TEXT, "host name of the node"),
+        column("node_id", _TEXT, "Ray's id of the node"),
+        column("gpus", _ORDINAL, "GPUs the server holds", required=True),
+        column("gpu_names", pa.list_(_TEXT), "their models", required=True),
+        column("versions", _TEXT, "versions by package", json=True, required=True),
+        column("started_at", _TIME, "the server was spawned"),
+        column("startup_s", _REAL, "spawn to ready; simulated seconds where simulated", unit="s"),
+        column("startup_wall_s", _REAL, "spawn to ready by the wall clock", unit="s"),
+        column("phase_s", _TEXT, "seconds by phase of the start", unit="s", json=True, required=True),
+        column("teardown_s", _REAL, "first signal to last process gone", unit="s"),
+        column("stop_proven", _BOOL, "nothing of the server was left"),
+        column("concurrency", _ORDINAL, "users of the closed loop; null for a trial without any level"),
+        column("measured_at", _TIME, "end of the level"),
+        column("level_wall_s", _REAL, "the level whole: flush, warm-up, measuring", unit="s"),
+        column("cache_state", _TEXT, "prefix cache before the level: flushed, unique, warm or unknown"),
+        column("requests_total", _INT, "measured requests, warm-up excluded"),
+        column("requests_failed", _INT, "of these, failed"),
+        column("window_s", _REAL, "length of the window of full concurrency", unit="s"),
+        column("duration_s", _REAL, "length of the measured part, ramp and tail included", unit="s"),
+        column("output_tokens_per_s", _REAL, "in the window of full concurrency", unit="tokens/s"),
+        column("output_tokens_per_s_whole", _REAL, "over duration_s", unit="tokens/s"),
+        column("output_tokens_per_s_per_user", _REAL, "output_tokens_per_s / concurrency", unit="tokens/s"),
+        column("output_tokens_per_s_per_gpu", _REAL, "output_tokens_per_s / gpus", unit="tokens/s"),
+        column("requests_per_s", _REAL, "successful requests over duration_s", unit="1/s"),
+        *(
+            column(f"{name}_{stat}", _REAL, f"{meaning}, {stat}", unit="ms")
+            for name, meaning in _LATENCIES.items()
+            for stat in LATENCY_STATS
+        ),
+        column("accept_length", _REAL, "output tokens per verify step, bonus included", unit="tokens"),
+        column("prompt_tokens", _INT, "of successful measured requests", unit="tokens"),
+        column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),
+        column("output_tokens", _INT, "of successful measured requests", unit="tokens"),
+        column("first_error", _TEXT, "text of the first failed request"),
+        column("errors", _TEXT, "failed requests by kind", json=True),
+        column("counters_before", _TEXT, "server counters before the level", json=True),
+        column("counters_after", _TEXT, "server counters after the level", json=True),
+    ),
+)
+
+_CLOCK = "on the load generator's monotonic clock"
+REQUESTS = TableSchema(
+    "orchestrator.requests",
+    1,
+    (
+        _TRIAL,
+        column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
+        column("start_id", _TEXT, "the server start it was sent to"),
+        column("concurrency", _ORDINAL, "users of the closed loop", required=True),
+        column("index", _ORDINAL, "position among the level's requests", required=True),
+        column("user", _ORDINAL, "the user that sent it, from 0", required=True),
+        column("warmup", _BOOL, "sent before measuring, not counted", required=True),
+        column("started_s", _REAL, f"sent, {_CLOCK}", unit="s", required=True),
+        column("finished_s", _REAL, f"answered or failed, {_CLOCK}", unit="s", required=True),
+        column(
+            "event_s",
+            pa.list_(_REAL),
+            f"arrival of each event with output, {_CLOCK}",
+            unit="s",
+            required=True,
+        ),
+        column("event_tokens", pa.list_(_REAL), "output tokens after each event", unit="tokens", required=True),
+        column("prompt_tokens", _INT, "server's count", unit="tokens"),
+        column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),
+        column("output_tokens", _INT, "server's count", unit="tokens"),
+        column("tokens_estimated", _BOOL, "the server gave no count", required=True),
+        column("spec_verify_steps", _INT, "verify steps of speculative decoding"),
+        column("finish_reason", _TEXT, "as the server says"),
+        column("error", _TEXT, "null for a success"),
+        column("error_kind", _TEXT, "class of the error"),
+        column("error_code", _INT, "HTTP status or code of the error object"),
+        column("warning", _TEXT, "what was odd about a success"),
+        column("window_start_s", _REAL, f"level: full concurrency begins, {_CLOCK}", unit="s"),
+        column("window_end_s", _REAL, f"level: full concurrency ends, {_CLOCK}", unit="s"),
+        column("span_start_s", _REAL, f"level: first measured request, {_CLOCK}", unit="s", required=True),
+        column("span_end_s", _REAL, f"level: last measured request done, {_CLOCK}", unit="s", required=True),
+        column("completed", _BOOL, "level: ran to its end", required=True),
+    ),
+)
+
+PARETO = TableSchema(
+    "orchestrator.pareto",
+    1,
+    (
+        _TRIAL,
+        _ROLE,
+        _IDENTITY,
+        _SIMULATED,
+        column("objective_names", pa.list_(_TEXT), "metric@concurrency", required=True),
+        column("objective_values", pa.list_(_REAL), "in the order of objective_names", required=True),
+        column("directions", pa.list_(_TEXT), "maximize or minimize, in the same order", required=True),
+        *_SETTINGS,
+        _COMMAND,
+    ),
+)
+
+FRONTIER = TableSchema(
+    "orchestrator.frontier",
+    1,
+    (
+        _TRIAL,
+        _ROLE,
+        _IDENTITY,
+        _SIMULATED,
+        column("state", _TEXT, "of the trial", required=True),
+        column("concurrency", _ORDINAL, "users of the closed loop", required=True),
+        column("tokens_per_s_per_user", _REAL, "output tokens", unit="tokens/s", required=True),
+        column("tokens_per_s_per_gpu", _REAL, "output tokens", unit="tokens/s", required=True),
+        column("on_front", _BOOL, "no other level is at least as good in both and better in one", required=True),
+        *_SETTINGS,
+        _COMMAND,
+    ),
+)

@@ -1,0 +1,272 @@
+"""Everything a study keeps on disk: one class that knows each file's name, and the order of writing.
+
+    journal/000012/c0128.requests.arrow   1. a level's requests
+    journal/000012/c0128.arrow            2. the level: on disk from here on, whatever happens
+    journal/000012/outcome.arrow          3. how the trial ended
+    requests/000012.arrow                 4. the requests of all its levels
+    trials/000012.arrow                   5. the trial, made from 2 and 3
+                                          6. the level's own requests files (1) are removed
+
+Each step may be the last one before a kill, and each may be done again: the later files are functions of
+the earlier ones, which are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.analysis.objectives import Constraint, Objective
+from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
+from orchestrator.results import files
+from orchestrator.results.fronts import (
+    FrontierPoint,
+    ParetoFront,
+    frontier,
+    frontier_table,
+    pareto_front,
+    pareto_table,
+)
+from orchestrator.results.schemas import MEASUREMENTS, REQUESTS
+from orchestrator.results.tables import measurements_table, rows_from
+
+_LOG = logging.getLogger(__name__)
+_TRIAL_FILE = re.compile(r"([0-9]{6,})\.arrow")
+_TRIAL_FOLDER = re.compile(r"([0-9]{6,})")
+_LEVEL_FILE = re.compile(r"c([0-9]{4,})\.arrow")
+#: A level's row says so until its trial has an outcome: it is what the trial is if nothing follows.
+_UNFINISHED = Outcome("interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What `rebuild` wrote: every measured level, and the two fronts."""
+
+    rows: tuple[Row, ...]
+    pareto: ParetoFront
+    frontier: tuple[FrontierPoint, ...]
+
+
+class ResultStore:
+    """The folder of one study. One process writes; any may read the finished files.
+
+    Every method raises `files.StoreError` where the system refuses, or a file is of a later version.
+    """
+
+    def __init__(self, root: Path, on_message: files.OnMessage | None = None) -> None:
+        self.root = root
+        self.study_yaml = root / "study.yaml"
+        self.study_db = root / "study.db"
+        self.lock = root / "study.lock"
+        self.logs = root / "logs"
+        self.measurements_file = root / "measurements.arrow"
+        self.pareto_file = root / "pareto.arrow"
+        self.frontier_file = root / "frontier.arrow"
+        self._read: dict[Path, tuple[tuple[int, int, int], list[Row]]] = {}
+        self._on_message = on_message or (lambda text: _LOG.warning("%s", text))
+
+    def trial_file(self, trial: int) -> Path:
+        """The trial's rows; exists once the trial has an outcome."""
+        return self.root / "trials" / f"{trial:06d}.arrow"
+
+    def requests_file(self, trial: int) -> Path:
+        """The requests of all levels of the trial."""
+        return self.root / "requests" / f"{trial:06d}.arrow"
+
+    def journal(self, trial: int) -> Path:
+        """The folder of the trial's levels."""
+        return self.root / "journal" / f"{trial:06d}"
+
+    def level_file(self, trial: int, concurrency: int) -> Path:
+        """One level's row."""
+        return self.journal(trial) / f"c{concurrency:04d}.arrow"
+
+    def level_requests_file(self, trial: int, concurrency: int) -> Path:
+        """One level's requests, until they are part of `requests_file`."""
+        return self.journal(trial) / f"c{concurrency:04d}.requests.arrow"
+
+    def outcome_file(self, trial: int) -> Path:
+        """How the trial ended: one row without a level."""
+        return self.journal(trial) / "outcome.arrow"
+
+    def write_level(self, trial: TrialInfo, start: StartInfo, level: MeasuredLevel, requests: pa.Table) -> None:
+        """Keep a measured level; `requests` is of `tables.requests_table`.
+
+        On return it is durable. A level of the same trial and concurrency is replaced.
+        """
+        if start.start_id is None:
+            raise ValueError("a level was measured on a start: start_id is missing")
+        files.write_table(self.level_requests_file(trial.trial, level.concurrency), requests)
+        row = Row(trial, start, _UNFINISHED, level)
+        files.write_table(self.level_file(trial.trial, level.concurrency), measurements_table([row]))
+
+    def levels(self, trial: int) -> list[Row]:
+        """The levels measured so far, by concurrency, finished trial or not.
+
+        An unreadable level file is set aside: that level counts as not measured.
+        """
+        found = [int(match[1]) for match in _matches(self.journal(trial), _LEVEL_FILE)]
+        rows = []
+        for concurrency in sorted(found):
+            read = self._rows(self.level_file(trial, concurrency), trial)
+            rows += [row for row in read or () if row.level and row.level.concurrency == concurrency]
+        return rows
+
+    def finish_trial(self, trial: TrialInfo, start: StartInfo, outcome: Outcome) -> list[Row]:
+        """Keep how the trial ended, and make its files; returns its rows.
+
+        `start` is the last one: levels measured on it take its teardown, those kept from an earlier start
+        keep their own. May be called again, as after an interrupted trial was run again.
+        """
+        row = Row(trial, start, outcome, None)
+        files.write_table(self.outcome_file(trial.trial), measurements_table([row]))
+        rows = self._publish(trial.trial)
+        assert rows is not None
+        return rows
+
+    def trial(self, trial: int) -> list[Row] | None:
+        """The rows of a trial that has an outcome; None for one that has none (yet).
+
+        A trial file that is missing or unreadable is made again from the journal.
+        """
+        path = self.trial_file(trial)
+        existed = path.exists()
+        rows = self._rows(path, trial)
+        if rows and rows[0].outcome.state != "interrupted":
+            return rows
+        # An interrupted trial may have got further levels since its file was written.
+        made = self._publish(trial, rows)
+        if made is not None and existed and rows is None:
+            self._on_message(f"{path} was made again from the journal: {len(made)} row(s)")
+        return made if made is not None else rows
+
+    def trials(self) -> dict[int, list[Row]]:
+        """The rows of every trial that has an outcome, by ordinal."""
+        found = {number: self.trial(number) for number in self._known()}
+        return {number: rows for number, rows in found.items() if rows is not None}
+
+    def rows(self) -> list[Row]:
+        """Every measured level, those of unfinished trials included (state interrupted), and one row for
+        each trial that ended without any; by trial and concurrency."""
+        everything: list[Row] = []
+        for number in self._known():
+            everything += self.trial(number) or self.levels(number)
+        return everything
+
+    def recover(self) -> None:
+        """Complete or remove what a killed run left half done: the writer's first call."""
+        for partial in sorted(self.root.rglob(".*.partial")):
+            partial.unlink()
+        for number in self._known():
+            self.trial(number)
+            if self.outcome_file(number).exists() and any(self.journal(number).glob("c*.requests.arrow")):
+                self._publish(number)
+
+    def rebuild(self, objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()) -> Results:
+        """Write measurements.arrow, pareto.arrow and frontier.arrow from the trials and the journal.
+
+        Raises ValueError where simulated and measured rows stand together.
+        """
+        rows = self.rows()
+        front = pareto_front(rows, objectives, constraints)
+        points = frontier(rows)
+        measured = [row for row in rows if row.level is not None]
+        files.write_table(self.measurements_file, measurements_table(measured))
+        files.write_table(self.pareto_file, pareto_table(front))
+        files.write_table(self.frontier_file, frontier_table(points))
+        return Results(tuple(rows), front, tuple(points))
+
+    def _publish(self, trial: int, stored: list[Row] | None = None) -> list[Row] | None:
+        """Make the trial's requests and trial file from its journal; None where it has no outcome.
+
+        Rows already in the trial file are passed as `stored`, and not written again where nothing changed.
+        """
+        outcomes = self._rows(self.outcome_file(trial), trial)
+        if not outcomes:
+            return None
+        end = outcomes[0]
+        rows = [
+            dataclasses.replace(
+                row,
+                trial=end.trial,
+                outcome=end.outcome,
+                start=end.start if row.start.start_id == end.start.start_id else row.start,
+            )
+            for row in self.levels(trial)
+        ]
+        if stored == (rows or [end]):
+            return stored
+        self._merge_requests(trial, rows)
+        files.write_table(self.trial_file(trial), measurements_table(rows or [end]))
+        for row in rows:
+            if row.level is not None:
+                self.level_requests_file(trial, row.level.concurrency).unlink(missing_ok=True)
+        return rows or [end]
+
+    def _merge_requests(self, trial: int, rows: Sequence[Row]) -> None:
+        path = self.requests_file(trial)
+        merged = files.read_or_set_aside(path, REQUESTS, self._on_message)
+        parts, changed = [], False
+        for row in rows:
+            concurrency = row.level.concurrency if row.level else 0
+            own = self.level_requests_file(trial, concurrency)
+            part = files.read_or_set_aside(own, REQUESTS, self._on_message)
+            if part is not None:
+                changed = True
+            elif merged is not None:
+                part = merged.filter(pc.equal(merged["concurrency"], concurrency))
+            if part is None or not part.num_rows:
+                self._on_message(
+                    f"the requests of trial {trial} at concurrency {concurrency} are lost; its metrics are kept"
+                )
+            else:
+                parts.append(part)
+        if changed:
+            files.write_table(path, pa.concat_tables(parts))
+
+    def _rows(self, path: Path, trial: int) -> list[Row] | None:
+        """The rows of a measurements file, if it is whole and of this trial.
+
+        Read once while it stays the same file: a study is rebuilt after each of its trials.
+        """
+        stamp = _stamp(path)
+        known = self._read.get(path)
+        if stamp and known and known[0] == stamp:
+            return list(known[1])
+        table = files.read_or_set_aside(path, MEASUREMENTS, self._on_message)
+        if table is None:
+            return None
+        if table.num_rows and table["trial"].unique().to_pylist() == [trial]:
+            rows = rows_from(table)
+            if stamp:
+                self._read[path] = (stamp, rows)
+            return list(rows)
+        moved = files.set_aside(path)
+        self._on_message(f"{path} holds no rows of trial {trial}, or others too. It was moved to {moved}")
+        return None
+
+    def _known(self) -> list[int]:
+        finished = _matches(self.root / "trials", _TRIAL_FILE)
+        started = _matches(self.root / "journal", _TRIAL_FOLDER)
+        return sorted({int(match[1]) for match in [*finished, *started]})
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file's content does; None where there is none to be had."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _matches(folder: Path, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return [match for match in map(pattern.fullmatch, names) if match]

@@ -1,0 +1,148 @@
+"""Typed rows and request records to tables of the explicit schemas, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
+from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
+from orchestrator.results.schemas import LATENCY_STATS, MEASUREMENTS, REQUESTS
+
+T = TypeVar("T")
+
+_LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+_JSON = frozenset(f.name for f in MEASUREMENTS.fields if f.metadata.get(b"format") == b"json")
+_RECORD_FIELDS = tuple(f.name for f in dataclasses.fields(RequestRecord))
+_LEVEL_COLUMNS = tuple(f.name for f in MEASUREMENTS.fields)[
+    [f.name for f in MEASUREMENTS.fields].index("concurrency") :
+]
+
+
+def measurements_table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as a MEASUREMENTS table, in their order."""
+    flat = [_flatten(row) for row in rows]
+    return MEASUREMENTS.table({field.name: [row[field.name] for row in flat] for field in MEASUREMENTS.fields})
+
+
+def rows_from(table: pa.Table) -> list[Row]:
+    """The rows of a MEASUREMENTS table."""
+    return [_unflatten(values) for values in table.to_pylist()]
+
+
+def requests_table(level: LevelRecord, *, trial: int, attempt: int, start_id: str | None) -> pa.Table:
+    """A level's requests as a REQUESTS table; the level's own stamps stand in every row."""
+    count = len(level.requests)
+    window: tuple[float | None, float | None] = level.window_s or (None, None)
+    constants = {
+        "trial": trial,
+        "attempt": attempt,
+        "start_id": start_id,
+        "concurrency": level.concurrency,
+        "window_start_s": window[0],
+        "window_end_s": window[1],
+        "span_start_s": level.span_s[0],
+        "span_end_s": level.span_s[1],
+        "completed": level.completed,
+    }
+    columns: dict[str, Any] = {name: [value] * count for name, value in constants.items()}
+    for name in _RECORD_FIELDS:
+        columns[name] = [getattr(request, name) for request in level.requests]
+    return REQUESTS.table(columns)
+
+
+def levels_from_requests(table: pa.Table) -> list[LevelRecord]:
+    """The levels of a REQUESTS table in its order; the server's counters stand in the measurement."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for values in table.to_pylist():
+        groups.setdefault(values["concurrency"], []).append(values)
+    levels = []
+    for concurrency, group in groups.items():
+        first = group[0]
+        no_window = first["window_start_s"] is None
+        levels.append(
+            LevelRecord(
+                concurrency=concurrency,
+                requests=tuple(map(_request, group)),
+                window_s=None if no_window else (first["window_start_s"], first["window_end_s"]),
+                span_s=(first["span_start_s"], first["span_end_s"]),
+                completed=first["completed"],
+            )
+        )
+    return levels
+
+
+def _request(values: Mapping[str, Any]) -> RequestRecord:
+    kept = {name: values[name] for name in _RECORD_FIELDS}
+    return RequestRecord(**kept | {"event_s": tuple(kept["event_s"]), "event_tokens": tuple(kept["event_tokens"])})
+
+
+def _own(value: Any) -> dict[str, Any]:
+    """A value class's fields by name, not converted further."""
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+
+
+def _flatten(row: Row) -> dict[str, Any]:
+    flat = {**_own(row.trial), **_own(row.start), **_own(row.outcome), **dict.fromkeys(_LEVEL_COLUMNS)}
+    level = row.level
+    if level is not None:
+        metrics = level.metrics
+        flat |= _own(level) | _own(metrics)
+        del flat["metrics"]
+        flat["errors"] = flat.pop("errors_by_kind")
+        for name in _LATENCIES:
+            spread: Distribution | None = flat.pop(name)
+            for stat in LATENCY_STATS:
+                flat[f"{name}_{stat}"] = None if spread is None else getattr(spread, stat)
+        for name in ("counters_before", "counters_after"):
+            flat[name] = {k: v for k, v in flat[name].items() if math.isfinite(v)}
+        rate = metrics.output_tokens_per_s
+        if rate is not None:
+            flat["output_tokens_per_s_per_user"] = rate / metrics.concurrency
+            flat["output_tokens_per_s_per_gpu"] = rate / row.trial.gpus if row.trial.gpus else None
+    for name in _JSON:
+        if flat[name] is not None:
+            flat[name] = to_json(flat[name])
+    return flat
+
+
+def to_json(value: Any) -> str:
+    """JSON text that is the same for equal values; a number that is none (NaN, infinity) is null."""
+    return json.dumps(_finite(value), sort_keys=True, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unflatten(values: Mapping[str, Any]) -> Row:
+    flat = {name: json.loads(v) if name in _JSON and v is not None else v for name, v in values.items()}
+    flat["gpu_names"] = tuple(flat["gpu_names"])
+    return Row(
+        trial=_pick(TrialInfo, flat),
+        start=_pick(StartInfo, flat),
+        outcome=_pick(Outcome, flat),
+        level=None if flat["concurrency"] is None else _level(flat),
+    )
+
+
+def _level(flat: dict[str, Any]) -> MeasuredLevel:
+    spreads: dict[str, Distribution | None] = {}
+    for name in _LATENCIES:
+        stats = {stat: flat[f"{name}_{stat}"] for stat in LATENCY_STATS}
+        spreads[name] = None if stats["mean"] is None else Distribution(**stats)
+    metrics = _pick(LevelMetrics, {**flat, **spreads, "errors_by_kind": flat["errors"]})
+    return _pick(MeasuredLevel, {**flat, "metrics": metrics})
+
+
+def _pick(kind: type[T], flat: Mapping[str, Any]) -> T:
+    return kind(**{f.name: flat[f.name] for f in dataclasses.fields(kind)})  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""What the findings say, on studies small enough to check by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.analysis.findings import Finding, admitted_requests, findings
+from orchestrator.analysis.rows import Row
+
+Build = Callable[..., Row]
+EAGLE3 = {"speculative-algorithm": "EAGLE3"}
+
+
+def only(found: list[Finding], kind: str) -> Finding:
+    [finding] = [f for f in found if f.kind == kind]
+    return finding
+
+
+def kinds(found: list[Finding]) -> set[str]:
+    return {f.kind for f in found}
+
+
+def test_the_gain_over_the_baseline_is_given_where_there_is_one(build_row: Build) -> None:
+    found = findings(
+        [
+            build_row(0, 1, 63.6, role="baseline", simulated=False),
+            build_row(0, 128, 2370.0, role="baseline", simulated=False),
+            build_row(1, 1, 70.0, simulated=False),
+            build_row(1, 128, 2400.0, state="failed", failure_kind="crashed", simulated=False),
+            build_row(2, 1, 90.0, simulated=False),
+            build_row(2, 128, 2300.0, simulated=False),
+        ]
+    )
+    gain = only(found, "beats_baseline")
+    assert gain.data["trial"] == 2
+    assert gain.data["gain_percent"] == pytest.approx(41.509, abs=1e-3)
+    assert gain.text == (
+        "At C=1 trial 2 gives 90.0 tok/s, +41.5 % on the baseline's 63.6. Unconfirmed: one start of each."
+    )
+    assert only(found, "baseline_best").data["concurrency"] == 128
+
+
+def test_nothing_beats_the_baseline_is_said_plainly(build_row: Build) -> None:
+    found = findings([build_row(0, 1, 90.0, role="baseline"), build_row(1, 1, 71.0), build_row(2, 1, 60.0)])
+    assert only(found, "nothing_beats_baseline").text == (
+        "Nothing beats the baseline: at C=1 trial 1 comes closest (-21.1 %)."
+    )
+    assert "beats_baseline" not in kinds(found)
+
+
+def test_an_equal_candidate_does_not_beat_the_baseline(build_row: Build) -> None:
+    assert "nothing_beats_baseline" in kinds(findings([build_row(0, 1, 90.0, role="baseline"), build_row(1, 1, 90.0)]))
+
+
+def test_without_a_baseline_no_gain_is_claimed(build_row: Build) -> None:
+    failed = build_row(0, None, role="baseline", state="failed", failure_kind="crashed")
+    assert {"no_baseline", "failed_trials"} <= kinds(findings([failed, build_row(1, 1, 90.0)]))
+    assert findings([]) == []
+
+
+def test_numbers_of_a_simulated_server_say_so(build_row: Build) -> None:
+    found = findings([build_row(0, 1, 50.0, role="baseline"), build_row(1, 1, 60.0)])
+    assert "60.0 simulated tok/s" in only(found, "beats_baseline").text
+
+
+def test_simulated_and_measured_rows_are_never_compared(build_row: Build) -> None:
+    with pytest.raises(ValueError, match="two studies"):
+        findings([build_row(0, 1, simulated=False), build_row(1, 1)])
+
+
+def test_speculation_that_lost_everywhere_did_not_pay(build_row: Build) -> None:
+    found = findings(
+        [
+            build_row(0, 1, 90.0, role="baseline"),
+            build_row(0, 128, 2370.0, role="baseline"),
+            build_row(1, 1, 60.0, flags=EAGLE3),
+            build_row(2, 1, 71.0, flags=EAGLE3, accept_length=2.25),
+            build_row(2, 128, 849.0, flags=EAGLE3, accept_length=1.65),
+        ]
+    )
+    lost = only(found, "speculation_lost")
+    assert lost.text == (
+        "Speculation did not pay: the best of 2 speculative trial(s) against the best plain one gives "
+        "C=1 (-21.1 %, accept length 2.25), C=128 (-64.2 %, accept length 1.65)."
+    )
+    assert lost.data["levels"][1]["trial"] == 2
+
+
+def test_speculation_that_pays_for_few_users_and_costs_for_many(build_row: Build) -> None:
+    found = findings(
+        [
+            build_row(0, 1, 100.0, role="baseline"),
+            build_row(0, 128, 2000.0, role="baseline"),
+            build_row(1, 1, 160.0, flags=EAGLE3),
+            build_row(1, 128, 1600.0, flags=EAGLE3),
+        ]
+    )
+    text = only(found, "speculation_mixed").text
+    assert text.startswith("Speculation pays at C=1 (+60.0 %) and costs at C=128 (-20.0 %)")
+    assert "Unconfirmed" in text
+
+
+def test_speculation_that_won_everywhere(build_row: Build) -> None:
+    found = findings([build_row(0, 1, 100.0, role="baseline"), build_row(1, 1, 160.0, flags=EAGLE3)])
+    assert "at every concurrency measured" in only(found, "speculation_won").text
+
+
+def test_speculation_that_was_not_tried_or_never_ran(build_row: Build) -> None:
+    plain = build_row(0, 1, 90.0, role="baseline", flags={"speculative-algorithm": None})
+    assert not any(kind.startswith("speculation") for kind in kinds(findings([plain])))
+    broken = build_row(1, None, flags=EAGLE3, state="failed", failure_kind="out_of_memory")
+    assert "speculation_not_compared" in kinds(findings([plain, broken]))
+
+
+@pytest.mark.parametrize(
+    ("effective", "flags", "cap"),
+    [
+        ({"internal_states": [{"effective_max_running_requests_per_dp": 24}] * 2}, {}, 48),
+        ({"internal_states": [{}], "max_running_requests": 2048}, {}, 2048),
+        ({"effective_max_running_requests_per_dp": 24, "dp_size": 2}, {}, 48),
+        ({"max_running_requests": 48}, {"max-running-requests": 256}, 48),
+        ({}, {"max-running-requests": 256}, 256),
+        ({"max_running_requests": None}, {}, None),
+    ],
+)
+def test_the_admission_cap_is_the_one_that_acts(build_row, effective, flags, cap) -> None:  # type: ignore[no-untyped-def]
+    assert admitted_requests(build_row(effective=effective, flags=flags)) == cap
+
+
+def test_a_cap_under_the_concurrency_measured_the_queue(build_row: Build) -> None:
+    capped = {"max_running_requests": 48}
+    found = findings(
+        [
+            build_row(1, 32, effective=capped),
+            build_row(1, 128, effective=capped),
+            build_row(2, 128, effective={"max_running_requests": 128}),
+        ]
+    )
+    limited = only(found, "admission_limited")
+    assert limited.data == {"concurrency": 128, "caps": {1: 48}}
+    assert "1 of 2 trials measured the queue" in limited.text
+    assert "at most 48 requests at once (trial 1)" in limited.text
+
+
+def test_failed_trials_are_grouped_by_class(build_row: Build) -> None:
+    rows = [
+        build_row(4, None, state="failed", failure_kind="crashed", failure_message="it died"),
+        build_row(5, 1, state="failed", failure_kind="crashed"),
+        build_row(5, 8, state="failed", failure_kind="crashed"),
+        build_row(6, None, state="infeasible", failure_kind="out_of_memory"),
+        build_row(7, 1, state="interrupted"),
+    ]
+    texts = [f.text for f in findings(rows) if f.kind == "failed_trials"]
+    assert texts == [
+        "2 trial(s) failed (crashed): trials 4, 5. The first: it died",
+        "1 trial(s) cannot run (out_of_memory): trial 6.",
+    ]
+
+
+def test_a_level_with_failed_requests_is_told_and_its_throughput_not_used(build_row: Build) -> None:
+    found = findings(
+        [
+            build_row(0, 8, 100.0, role="baseline"),
+            build_row(1, 8, 900.0, failed=12, total=24),
+            build_row(2, 8, 90.0, failed=1, total=1000),
+        ]
+    )
+    assert only(found, "nothing_beats_baseline").data["best"][8]["trial"] == 2
+    first, second = (f for f in found if f.kind == "failed_requests")
+    assert "12 of 24 requests failed (stream_error 12); its numbers are not compared." in first.text
+    assert first.text.endswith("The first: error 500: overloaded")
+    assert "not compared" not in second.text
+
+
+def test_a_level_measured_on_a_warm_cache_is_told_and_not_compared(build_row: Build) -> None:
+    found = findings(
+        [
+            build_row(0, 8, 100.0, role="baseline"),
+            build_row(1, 8, 500.0, cache_state="warm"),
+            build_row(2, 8, 110.0, cache_state="unknown"),
+        ]
+    )
+    assert only(found, "beats_baseline").data["trial"] == 2
+    assert only(found, "cache_warm").data == {"levels": [(1, 8)]}
+    assert only(found, "cache_unknown").data == {"levels": [(2, 8)]}

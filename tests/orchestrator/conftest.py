@@ -1,0 +1,108 @@
+"""Rows for the tests of analysis, results and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, Row, StartInfo, State, TrialInfo
+from orchestrator.benchmark.records import Distribution, LevelMetrics
+
+MOMENT = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
+
+
+def _row(
+    trial: int = 1,
+    concurrency: int | None = 8,
+    rate: float | None = 100.0,
+    *,
+    role: str = "candidate",
+    state: State = "complete",
+    failure_kind: str | None = None,
+    failure_message: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    effective: Mapping[str, Any] | None = None,
+    simulated: bool = True,
+    gpus: int = 8,
+    start_id: str = "start-a",
+    attempt: int = 1,
+    ttft_ms: float = 50.0,
+    accept_length: float | None = None,
+    failed: int = 0,
+    total: int = 24,
+    cache_state: CacheState = "flushed",
+) -> Row:
+    """One row; `concurrency` None is a trial that ended without any level."""
+    info = TrialInfo(
+        study="nccl",
+        study_id="nccl-1",
+        trial=trial,
+        optuna_number=trial,
+        role=role,
+        repeat=0,
+        simulated=simulated,
+        profile="tiny" if simulated else None,
+        identity=f"id-{trial}",
+        requested_flags=dict(flags or {}),
+        requested_env={"NCCL_PROTO": "LL"},
+        canonical_flags=dict(flags or {}),
+        canonical_env={"NCCL_PROTO": "LL"},
+        launch_command="NCCL_PROTO=LL python -m sglang.launch_server",
+        gpus=gpus,
+    )
+    start = StartInfo(
+        attempt=attempt,
+        start_id=start_id,
+        host="node-1",
+        node_id="abc",
+        gpu_names=("a card", "a card"),
+        versions={"sglang": "0.5.23"},
+        started_at=MOMENT,
+        startup_s=480.0,
+        startup_wall_s=4.8,
+        phase_s={"loading weights": 400.0, "warm-up": 2.5},
+        effective_settings=dict(effective or {}),
+        teardown_s=1.5,
+        stop_proven=True,
+    )
+    level = None
+    if concurrency is not None:
+        spread = Distribution(ttft_ms, ttft_ms, 1.5 * ttft_ms, 2 * ttft_ms)
+        metrics = LevelMetrics(
+            concurrency=concurrency,
+            requests_total=total,
+            requests_failed=failed,
+            window_s=4.5,
+            duration_s=5.0,
+            output_tokens_per_s=rate,
+            output_tokens_per_s_whole=None if rate is None else 0.9 * rate,
+            requests_per_s=2.0,
+            ttft_ms=spread,
+            tpot_ms=Distribution(3.0, 2.9, 3.5, 4.0),
+            itl_ms=Distribution(9.0, 9.0, 9.5, 12.0),
+            e2e_ms=Distribution(900.0, 880.0, 990.0, 1200.0),
+            accept_length=accept_length,
+            prompt_tokens=512 * total,
+            cached_tokens=0,
+            output_tokens=128 * total,
+            first_error="error 500: overloaded" if failed else None,
+            errors_by_kind={"stream_error": failed} if failed else {},
+        )
+        level = MeasuredLevel(
+            metrics=metrics,
+            measured_at=MOMENT,
+            level_wall_s=7.25,
+            cache_state=cache_state,
+            counters_before={"generation_tokens_total": 10.0},
+            counters_after={"generation_tokens_total": 3082.0},
+        )
+    return Row(info, start, Outcome(state, failure_kind, failure_message), level)
+
+
+@pytest.fixture(scope="session")
+def build_row() -> Callable[..., Row]:
+    """Builds a row; every argument has a default, see `_row`."""
+    return _row
