@@ -1,0 +1,47 @@
+"""The launcher of the simulated server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import launchers
+from launchers.base import LaunchSpec, to_argv
+from launchers.local import LocalLauncher
+
+
+class SimulatedLauncher(LocalLauncher):
+    """Starts the digital twin of SGLang; a start takes its real length divided by `startup_speedup`."""
+
+    simulated = True
+
+    def __init__(
+        self, log_folder: Path, profile: str, startup_speedup: float = 100.0, startup_timeout_s: float = 120.0
+    ) -> None:
+        super().__init__(log_folder, startup_timeout_s=startup_timeout_s, stop_grace_s=10.0)
+        self.profile = profile
+        self.startup_speedup = startup_speedup
+
+    def command(self, spec: LaunchSpec, port: int) -> tuple[list[str], dict[str, str]]:
+        """The twin runs under this interpreter, wherever the server's working folder is."""
+        argv = [sys.executable, "-m", "launchers.simulated", "--profile", self.profile]
+        argv += ["--startup-speedup", f"{self.startup_speedup:g}", "--model-path", spec.model]
+        argv += [*to_argv(spec.flags), "--host", "127.0.0.1", "--port", str(port), "--enable-metrics"]
+        return argv, dict(spec.env)
+
+    def own_environment(self) -> dict[str, str]:
+        """Where the twin is imported from, whatever the working folder is."""
+        return {"PYTHONPATH": str(Path(launchers.__file__).parents[1])}
+
+    def startup_s(self, info: Mapping[str, Any], wall_s: Mapping[str, float]) -> dict[str, float]:
+        """Simulated seconds, as the twin tells them: the wall clock's are shortened."""
+        told = info.get("startup_time") or {}
+        phases = {k: float(v) for k, v in told.items() if isinstance(v, int | float)}
+        graphs = told.get("cuda_graph") or {}
+        return phases | {"cuda_graph": float(sum(graphs.values()))}
+
+    def versions(self) -> Mapping[str, str]:
+        """The version of SGLang that the twin mimics."""
+        return {"sglang": "simulated 0.5.23"}
