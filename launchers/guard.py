@@ -7,7 +7,8 @@ are reaped. Run by path with only the standard library, so that it starts in ten
 
     python -I guard.py LOG_FILE MARKER=VALUE -- COMMAND...
 
-It prints one JSON object a line: {"pid"}, {"exit"}, {"stopped"}.
+It prints one JSON object a line: {"pid"}, {"exit"}, {"stopped"}. With `--reap` it starts nothing: the
+owner names processes on the pipe, and when it closes, those that do not end by themselves are killed.
 """
 
 from __future__ import annotations
@@ -169,10 +170,42 @@ class Guard:
                 return
 
 
+def start_time(pid: int) -> str | None:
+    """When the process began, in clock ticks since boot: with the pid it names one process for ever."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[19].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def reap_named() -> None:
+    """Read `PID START_TIME` lines until the owner ends; then see to it that those processes end as well."""
+    named: dict[int, str] = {}
+    with os.fdopen(0, "r") as pipe:
+        for line in pipe:
+            pid, began = line.split()
+            named[int(pid)] = began
+
+    def left() -> set[int]:
+        same = {pid for pid, began in named.items() if start_time(pid) == began}
+        return {pid for pid in same if state_of(pid) not in (None, "Z", "X")}
+
+    began = time.monotonic()
+    while left() and time.monotonic() < began + ORPHAN_GRACE_S:
+        time.sleep(0.05)
+    while left() and time.monotonic() < began + ORPHAN_GRACE_S + KILL_WAIT_S:
+        signal_all(left(), signal.SIGKILL)
+        time.sleep(0.05)
+
+
 def main() -> None:
     """Start what the command line names and guard it."""
     # Ray blocks INT in what it starts; the server shall not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if sys.argv[1] == "--reap":
+        reap_named()
+        return
     split = sys.argv.index("--")
     log, marker = sys.argv[1:split]
     # The owner's terminal and group are none of the server's business. A handler, not SIG_IGN: the server
