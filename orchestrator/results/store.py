@@ -55,13 +55,17 @@ class Results:
 
 
 class ResultStore:
-    """The folder of one study. One process writes; any may read the finished files.
+    """The folder of one study. One process writes, others read: with `read_only`, at any time, even while the
+    study runs. A reader writes, moves and mends nothing; what it cannot read counts as not there.
 
     Every method raises `files.StoreError` where the system refuses, or a file is of a later version.
     """
 
-    def __init__(self, root: Path, on_message: files.OnMessage | None = None) -> None:
+    def __init__(
+        self, root: Path, on_message: files.OnMessage | None = None, *, read_only: bool = False
+    ) -> None:
         self.root = root
+        self._read_only = read_only
         self.study_yaml = root / "study.yaml"
         self.study_db = root / "study.db"
         self.lock = root / "study.lock"
@@ -143,7 +147,7 @@ class ResultStore:
             return rows
         # An interrupted trial may have got further levels since its file was written.
         made = self._publish(trial, rows)
-        if made is not None and existed and rows is None:
+        if made is not None and existed and rows is None and not self._read_only:
             self._on_message(f"{path} was made again from the journal: {len(made)} row(s)")
         return made if made is not None else rows
 
@@ -201,8 +205,8 @@ class ResultStore:
             )
             for row in self.levels(trial)
         ]
-        if stored == (rows or [end]):
-            return stored
+        if self._read_only or stored == (rows or [end]):
+            return rows or [end]
         self._merge_requests(trial, rows)
         files.write_table(self.trial_file(trial), measurements_table(rows or [end]))
         for row in rows:
@@ -240,7 +244,11 @@ class ResultStore:
         known = self._read.get(path)
         if stamp and known and known[0] == stamp:
             return list(known[1])
-        table = files.read_or_set_aside(path, MEASUREMENTS, self._on_message)
+        try:
+            table = files.read_table(path, MEASUREMENTS)
+        except files.Unreadable as error:
+            self._set_aside(path, str(error))
+            return None
         if table is None:
             return None
         if table.num_rows and table["trial"].unique().to_pylist() == [trial]:
@@ -248,9 +256,12 @@ class ResultStore:
             if stamp:
                 self._read[path] = (stamp, rows)
             return list(rows)
-        moved = files.set_aside(path)
-        self._on_message(f"{path} holds no rows of trial {trial}, or others too. It was moved to {moved}")
+        self._set_aside(path, f"it holds no rows of trial {trial}, or others too")
         return None
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        moved = "" if self._read_only else f" It was moved to {files.set_aside(path)};"
+        self._on_message(f"{path} cannot be used: {why}.{moved} nothing was read from it")
 
     def _known(self) -> list[int]:
         finished = _matches(self.root / "trials", _TRIAL_FILE)

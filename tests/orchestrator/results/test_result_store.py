@@ -136,6 +136,24 @@ def test_an_interrupted_trial_run_again_keeps_its_levels_beside_the_new_start(
     assert table(store.requests_file(5), REQUESTS)["start_id"].to_pylist() == ["start-a"] + ["start-b"] * 8
 
 
+def test_a_reader_beside_the_writer_sees_the_trial_and_touches_nothing(
+    store: ResultStore, build_row: Build, messages: list[str]
+) -> None:
+    row = build_row(trial=3, concurrency=8)
+    run_trial(store, [row])
+    # As after a kill between the outcome and the trial file; and one file is damaged.
+    store.trial_file(3).unlink()
+    keep(store, build_row(trial=4, concurrency=8))
+    store.level_file(4, 8).write_bytes(b"half")
+    before = tree(store.root)
+    reader = ResultStore(store.root, messages.append, read_only=True)
+    found = reader.trials()
+    assert [r.outcome.state for r in found[3]] == ["complete"]
+    assert reader.levels(4) == []
+    assert tree(store.root) == before
+    assert "nothing was read" in messages[-1]
+
+
 def test_reading_a_trial_that_did_not_change_writes_nothing(store: ResultStore, build_row: Build) -> None:
     row = build_row(5, 1, state="interrupted")
     run_trial(store, [row])
