@@ -53,7 +53,7 @@ class LevelRecord:
     concurrency: int
     requests: tuple[RequestRecord, ...]
     #: The window of full concurrency, monotonic seconds: from the moment every user is past its warm-up
-    #: until the first user finds no request left. None where full concurrency was never reached.
+    #: until the first user finds no request left. None where that was never reached, or the level cut short.
     window_s: tuple[float, float] | None
     #: The measured part whole, ramp and tail included: first measured request sent to last one finished.
     span_s: tuple[float, float]

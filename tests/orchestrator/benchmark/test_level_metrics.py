@@ -1,0 +1,218 @@
+import math
+import statistics
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.benchmark.metrics import (
+    accept_length,
+    distribution,
+    level_metrics,
+    metric_value,
+    tpot_s,
+    ttft_s,
+    window_tokens_per_s,
+)
+from orchestrator.benchmark.records import Distribution, LevelRecord, RequestRecord
+
+
+def good(
+    started_s: float, event_s: tuple[float, ...], tokens: int, *, counts: tuple[float, ...] = (), **other: Any
+) -> RequestRecord:
+    return RequestRecord(
+        index=0,
+        user=0,
+        started_s=started_s,
+        finished_s=event_s[-1],
+        event_s=event_s,
+        event_tokens=counts or tuple(tokens * (i + 1) / len(event_s) for i in range(len(event_s))),
+        output_tokens=tokens,
+        **{"warmup": False, **other},
+    )
+
+
+def bad(kind: str = "connect", finished_s: float = 1.0, error: str = "why", **other: Any) -> RequestRecord:
+    return RequestRecord(
+        0, 0, started_s=0.0, finished_s=finished_s, error=error, error_kind=kind, **{"warmup": False, **other}
+    )
+
+
+def level(
+    *requests: RequestRecord,
+    window_s: tuple[float, float] | None = None,
+    span_s: tuple[float, float] = (0.0, 10.0),
+    before: Mapping[str, float] = {},
+    after: Mapping[str, float] = {},
+) -> LevelRecord:
+    return LevelRecord(
+        concurrency=1,
+        requests=requests,
+        window_s=window_s,
+        span_s=span_s,
+        completed=True,
+        counters_before=before,
+        counters_after=after,
+    )
+
+
+def test_a_chunk_is_not_a_token() -> None:
+    """Four chunks of three tokens: the time per token is not the gap between chunks."""
+    request = good(0.0, (0.100, 0.110, 0.120, 0.130), 12)
+    assert ttft_s(request) == pytest.approx(0.100)
+    assert tpot_s(request) == pytest.approx(0.030 / 11)
+    metrics = level_metrics(level(request))
+    assert metrics.output_tokens == 12
+    assert metrics.tpot_ms is not None
+    assert metrics.itl_ms is not None
+    assert metrics.tpot_ms.mean == pytest.approx(2.727, abs=0.001)
+    assert metrics.itl_ms.mean == pytest.approx(10)
+
+
+def test_an_answer_of_one_token_or_one_event_has_no_time_per_token() -> None:
+    assert tpot_s(good(0, (1.0,), 1)) is None
+    assert tpot_s(good(0, (1.0,), 5)) is None
+    assert level_metrics(level(good(0, (1.0,), 1))).tpot_ms is None
+
+
+def test_only_tokens_that_came_inside_the_window_count() -> None:
+    before = good(0.0, (1.0, 2.0, 3.0, 4.0), 4)
+    across = good(3.5, (4.0, 5.0, 6.0), 9, counts=(1, 5, 9))
+    late = good(6.0, (8.0, 9.0), 2)
+    # After 4.0, up to 8.0: eight of `across`, one of `late`.
+    assert window_tokens_per_s([before, across, late], (4.0, 8.0)) == pytest.approx(9 / 4)
+    assert window_tokens_per_s([before, across, late], None) is None
+    assert window_tokens_per_s([before], (5.0, 8.0)) is None
+
+
+@given(st.lists(st.floats(0.001, 10), min_size=1, max_size=20), st.lists(st.floats(0, 220), min_size=1, max_size=6))
+def test_adjoining_windows_share_every_token_out_once(gaps: list[float], borders: list[float]) -> None:
+    stamps = [sum(gaps[: i + 1]) for i in range(len(gaps))]
+    request = good(0.0, tuple(stamps), 3 * len(stamps))
+    cuts = sorted({0.0, *borders, stamps[-1] + 1})
+    parts = [(window_tokens_per_s([request], (a, b)) or 0.0) * (b - a) for a, b in pairwise(cuts)]
+    assert math.fsum(parts) == pytest.approx(3 * len(stamps))
+
+
+def test_rates_over_the_whole_part_count_measured_successes_only() -> None:
+    requests = [good(0, (1, 2), 10), good(0, (1, 4), 20), good(0, (1, 2), 100, warmup=True), bad()]
+    metrics = level_metrics(level(*requests, span_s=(0.0, 5.0)))
+    assert metrics.output_tokens_per_s_whole == 6
+    assert metrics.requests_per_s == pytest.approx(0.4)
+    assert (metrics.requests_total, metrics.requests_failed, metrics.output_tokens) == (3, 1, 30)
+    assert metrics.e2e_ms is not None
+    assert metrics.e2e_ms.mean == 3000
+
+
+def test_failures_stay_out_of_every_latency_and_are_told_by_kind() -> None:
+    failures = [
+        bad("timeout", 9.0, "late"),
+        bad("connect", 2.0, "first", warmup=True),
+        bad("connect", 3.0),
+        bad("cancelled", 1.0),
+    ]
+    metrics = level_metrics(level(good(0, (1, 2), 10), *failures))
+    assert metrics.ttft_ms == Distribution(1000, 1000, 1000, 1000)
+    assert (metrics.requests_total, metrics.requests_failed) == (3, 2)
+    assert metrics.first_error == "first"
+    assert metrics.errors_by_kind == {"connect": 2, "timeout": 1}
+
+
+@pytest.mark.parametrize("requests", [[], [bad(), bad("http")], [bad("cancelled")]])
+@pytest.mark.parametrize("span_s", [(0.0, 0.0), (0.0, 5.0)])
+def test_a_level_without_a_success_has_no_numbers(requests: list[RequestRecord], span_s: tuple[float, float]) -> None:
+    metrics = level_metrics(level(*requests, window_s=(0.0, 1.0), span_s=span_s))
+    for name in (
+        "output_tokens_per_s", "output_tokens_per_s_whole", "requests_per_s", "ttft_ms", "tpot_ms", "itl_ms",
+        "e2e_ms", "accept_length", "prompt_tokens", "cached_tokens", "output_tokens",
+    ):  # fmt: skip
+        assert getattr(metrics, name) is None, name
+
+
+def test_prompt_and_cached_tokens_are_summed_over_those_that_tell() -> None:
+    told = [good(0, (1, 2), 2, prompt_tokens=5, cached_tokens=0), good(0, (1, 2), 2, prompt_tokens=7)]
+    metrics = level_metrics(level(*told))
+    assert (metrics.prompt_tokens, metrics.cached_tokens) == (12, 0)
+
+
+def test_a_part_that_took_no_time_has_no_rates() -> None:
+    metrics = level_metrics(level(good(0, (0.0, 0.0), 10), span_s=(0.0, 0.0)))
+    assert (metrics.requests_per_s, metrics.output_tokens_per_s_whole) == (None, None)
+    assert metrics.output_tokens == 10
+
+
+# Acceptance length
+
+
+def steps(tokens: int, verified: int | None) -> RequestRecord:
+    return good(0, (1, 2), tokens, spec_verify_steps=verified)
+
+
+def test_acceptance_length_of_requests_is_weighted_by_their_steps() -> None:
+    assert accept_length(level(steps(300, 100), steps(600, 300))) == 2.25
+    assert accept_length(level(steps(512, 128))) == 4.0
+    assert accept_length(level(steps(512, 128), steps(100, None))) == 4.0
+    assert accept_length(level(steps(512, None))) is None
+    assert accept_length(level()) is None
+
+
+def test_acceptance_length_comes_from_the_counters_where_the_server_has_them() -> None:
+    before = {"generation_tokens_total": 100.0, "spec_verify_calls_total": 50.0}
+    after = {"generation_tokens_total": 465.0, "spec_verify_calls_total": 150.0}
+    assert accept_length(level(steps(512, 128), before=before, after=after)) == 3.65
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"generation_tokens_total": 5.0, "spec_verify_calls_total": 2.0},
+        {"generation_tokens_total": 200.0, "spec_verify_calls_total": 50.0},
+        {"generation_tokens_total": 200.0},
+        {},
+    ],
+)
+def test_counters_of_a_restarted_or_unspeculative_server_tell_no_acceptance(after: dict[str, float]) -> None:
+    before = {"generation_tokens_total": 100.0, "spec_verify_calls_total": 50.0}
+    assert accept_length(level(steps(512, None), before=before, after=after)) is None
+    assert accept_length(level(steps(512, 128), before=before, after=after)) == 4.0
+
+
+# Distributions
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=200))
+def test_percentiles_agree_with_the_standard_library(values: list[float]) -> None:
+    found = distribution(values)
+    assert found is not None
+    hundredths = statistics.quantiles(values, n=100, method="inclusive")
+    assert found.mean == pytest.approx(statistics.fmean(values))
+    for percent, value in ((50, found.p50), (90, found.p90), (99, found.p99)):
+        assert value == pytest.approx(hundredths[percent - 1])
+
+
+def test_a_distribution_of_one_value_is_that_value_and_of_none_is_none() -> None:
+    assert distribution([7.0]) == Distribution(7, 7, 7, 7)
+    assert distribution([]) is None
+
+
+# Metrics by name
+
+
+def test_metrics_are_found_by_name_and_statistic() -> None:
+    metrics = level_metrics(level(good(0, (1, 2), 10), window_s=(0.0, 2.0)))
+    assert metric_value(metrics, "output_tokens_per_s") == 5
+    assert metric_value(metrics, "ttft_ms", "p99") == 1000
+    assert metric_value(metrics, "accept_length") is None
+    assert metric_value(level_metrics(level()), "ttft_ms", "p99") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "stat"), [("speed", None), ("ttft_ms", None), ("ttft_ms", "p42"), ("requests_per_s", "p50")]
+)
+def test_a_metric_that_does_not_exist_is_an_error(name: str, stat: str | None) -> None:
+    metrics = level_metrics(level(good(0, (1, 2), 10)))
+    with pytest.raises(ValueError, match="no"):
+        metric_value(metrics, name, stat)
