@@ -1,0 +1,335 @@
+"""The search space file as frozen values: what a sweep is asked to do.
+
+`orchestrator.yaml_source` reads the file; nothing here knows files, clocks or processes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from orchestrator.analysis.objectives import Constraint, Metric, Objective, parse_constraint, parse_objective
+from orchestrator.fields import (
+    Condition,
+    ConstraintText,
+    EnvName,
+    EnvValue,
+    FlagName,
+    FlagValue,
+    ObjectiveText,
+    Range,
+    as_tuple,
+    env_value,
+    located,
+    value_key,
+)
+
+_STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Frozen(BaseModel):
+    """Base of every value read from a file: immutable, unknown keys refused, no value turned into another type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class AutoLauncher(Frozen):
+    """SGLang where GPUs and an sglang are found on the node, else the simulated server."""
+
+    kind: Literal["auto"] = "auto"
+    profile: str = "tiny"
+    startup_speedup: float = Field(100.0, gt=0)
+    python: str | None = None
+
+
+class SimulatedLauncher(Frozen):
+    """The digital twin of SGLang; `profile` names its performance model (a name, or a path to a YAML)."""
+
+    kind: Literal["simulated"] = "simulated"
+    profile: str = "tiny"
+    startup_speedup: float = Field(100.0, gt=0)
+
+
+class SGLangLauncher(Frozen):
+    """A real SGLang, run by the interpreter `python` (default: the orchestrator's own)."""
+
+    kind: Literal["sglang"] = "sglang"
+    python: str | None = None
+
+
+Launcher = Annotated[AutoLauncher | SimulatedLauncher | SGLangLauncher, Field(discriminator="kind")]
+
+
+class Node(Frozen):
+    """What one server needs of a node."""
+
+    gpus: int = Field(8, ge=1)
+
+
+class Server(Frozen):
+    """Settings that every server of the study gets, the baseline included."""
+
+    flags: dict[FlagName, FlagValue] = {}
+    env: dict[EnvName, EnvValue] = {}
+
+
+class Parameter(Frozen):
+    """One knob: `choices`, an `int` range or a `float` range (both ends included).
+
+    `when` names other parameters and the value, or list of values, each must have for this one to act.
+    """
+
+    choices: list[FlagValue | None] | None = Field(None, min_length=1)
+    int_range: Annotated[tuple[int, int], Range] | None = Field(None, alias="int")
+    float_range: Annotated[tuple[int | float, int | float], Range] | None = Field(None, alias="float")
+    log: bool = False
+    step: int | float | None = None
+    when: dict[str, Condition] = {}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Parameter:
+        kinds = [k for k in ("choices", "int_range", "float_range") if getattr(self, k) is not None]
+        if len(kinds) != 1:
+            raise ValueError("a parameter has exactly one of choices, int, float")
+        if self.choices is not None:
+            if self.log or self.step is not None:
+                raise ValueError("log and step belong to int and float ranges")
+            keys = [value_key(choice) for choice in self.choices]
+            for index, key in enumerate(keys):
+                if key in keys[:index]:
+                    raise ValueError(f"the choice {self.choices[index]!r} is listed twice")
+            return self
+        low, high = self.int_range or self.float_range or (0, 0)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError("both ends of a range are finite")
+        if low > high:
+            raise ValueError(f"the range is empty: {low} is above {high}")
+        if self.step is not None and self.log:
+            raise ValueError("log and step exclude each other")
+        if self.step is not None and self.step <= 0:
+            raise ValueError("step is above 0")
+        if self.int_range and isinstance(self.step, float):
+            raise ValueError("an int range has an int step")
+        if self.log and low <= 0:
+            raise ValueError("a log range starts above 0")
+        return self
+
+
+class EnvParameter(Parameter):
+    """A knob in the environment: its choices are strings and numbers, null leaves the variable out."""
+
+    @field_validator("choices", mode="before")
+    @classmethod
+    def _text(cls, choices: Any) -> Any:
+        for choice in choices if isinstance(choices, list) else []:
+            if choice is not None:
+                env_value(choice)
+        return choices
+
+
+class Space(Frozen):
+    """The parameters that are searched: flags of the server and variables of its environment."""
+
+    flags: dict[FlagName, Parameter] = {}
+    env: dict[EnvName, EnvParameter] = {}
+
+
+class SyntheticDataset(Frozen):
+    """Seeded prompts of random token ids: `input_tokens` in, at most `output_tokens` out, each one unique."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    input_tokens: int = Field(512, ge=1)
+    output_tokens: int = Field(128, ge=1)
+    #: Token ids are drawn from [0, vocab_size); keep it within the model's vocabulary.
+    vocab_size: int = Field(10_000, ge=2)
+    seed: int = 0
+
+
+class Level(Frozen):
+    """How long one concurrency is measured.
+
+    Closed loop: `requests_per_user` x concurrency requests, more until `min_s` seconds are over,
+    none started after `max_s`. `warmup_requests_per_user` come before and are not counted.
+    """
+
+    requests_per_user: int = Field(3, ge=1)
+    min_s: float = Field(5.0, ge=0)
+    max_s: float = Field(120.0, gt=0)
+    warmup_requests_per_user: int = Field(1, ge=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Level:
+        if self.min_s > self.max_s:
+            raise ValueError(f"min_s {self.min_s} is above max_s {self.max_s}")
+        return self
+
+
+class Sampling(Frozen):
+    """Sampling parameters sent with every request."""
+
+    temperature: float = Field(0.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    ignore_eos: bool = True
+
+
+class Workload(Frozen):
+    """What is asked of every server: the requests and the ladder of concurrencies, measured in one start."""
+
+    api: Literal["openai", "native"] = "openai"
+    dataset: SyntheticDataset = SyntheticDataset()
+    concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], BeforeValidator(as_tuple)] = (
+        Field((1, 8, 32, 128), min_length=1)
+    )
+    level: Level = Level()
+    sampling: Sampling = Sampling()
+    #: A request that takes longer counts as failed.
+    request_timeout_s: float = Field(600.0, gt=0)
+
+    @field_validator("concurrency")
+    @classmethod
+    def _ladder(cls, ladder: tuple[int, ...]) -> tuple[int, ...]:
+        if list(ladder) != sorted(set(ladder)):
+            raise ValueError("the ladder goes up, each concurrency once: [1, 8, 32]")
+        return ladder
+
+
+class Score(Frozen):
+    """The one number the search improves: a metric at a concurrency of the ladder."""
+
+    metric: str = "output_tokens_per_s"
+    concurrency: int = Field(ge=1)
+
+    @property
+    def objective(self) -> Objective:
+        """The score as an objective; its direction is the metric's own (more tokens, less latency)."""
+        return Objective(Metric.parse(f"{self.metric}@{self.concurrency}"))
+
+    @model_validator(mode="after")
+    def _known(self) -> Score:
+        Metric.parse(f"{self.metric}@{self.concurrency}")
+        return self
+
+
+class Budget(Frozen):
+    """When the search ends: `trials` in total over all resumes, baseline included; `time` for one run."""
+
+    trials: int = Field(24, ge=1)
+    time: str | None = None
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, time: str | None) -> str | None:
+        if time is not None:
+            parse_duration_s(time)
+        return time
+
+    @property
+    def time_s(self) -> float | None:
+        """Seconds, or None for no limit."""
+        return None if self.time is None else parse_duration_s(self.time)
+
+
+class TPESampler(Frozen):
+    """Optuna's multivariate TPE."""
+
+    kind: Literal["tpe"] = "tpe"
+    seed: int = Field(0, ge=0)
+    startup_trials: int = Field(10, ge=1)
+
+
+class RandomSampler(Frozen):
+    """Independent uniform draws."""
+
+    kind: Literal["random"] = "random"
+    seed: int = Field(0, ge=0)
+
+
+Sampler = Annotated[TPESampler | RandomSampler, Field(discriminator="kind")]
+
+
+class SweepConfig(Frozen):
+    """A whole study."""
+
+    study: str
+    model: str = Field(min_length=1)
+    launcher: Launcher = AutoLauncher()
+    node: Node = Node()
+    server: Server = Server()
+    space: Space
+    workload: Workload = Workload()
+    score: Score
+    pareto: Annotated[tuple[ObjectiveText, ...], BeforeValidator(as_tuple)] = ()
+    constraints: Annotated[tuple[ConstraintText, ...], BeforeValidator(as_tuple)] = ()
+    budget: Budget = Budget()
+    sampler: Sampler = TPESampler()
+    #: Replaces the keys it names when the launcher resolves to simulated.
+    simulated: dict[str, Any] = {}
+
+    @field_validator("study")
+    @classmethod
+    def _study(cls, study: str) -> str:
+        if not _STUDY.fullmatch(study):
+            raise ValueError("a study's name is a folder's: letters, digits, dots, dashes and underscores")
+        return study
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SweepConfig:
+        ladder = self.workload.concurrency
+        wanted: list[tuple[tuple[str | int, ...], Metric]] = [
+            (("score", "concurrency"), self.score.objective.metric),
+            *((("pareto", i), parse_objective(text).metric) for i, text in enumerate(self.pareto)),
+            *((("constraints", i), limit.metric) for i, limit in enumerate(self.limits)),
+        ]
+        for path, metric in wanted:
+            if metric.concurrency not in ladder:
+                raise located(path, f"{metric} is not measured: the ladder is {list(ladder)}")
+        for section in ("flags", "env"):
+            fixed, searched = getattr(self.server, section), getattr(self.space, section)
+            for name in searched:
+                if name in fixed:
+                    raise located(
+                        ("space", section, name),
+                        f"it stands in server.{section} and in space.{section}: keep one",
+                    )
+        for name in self.space.env:
+            if name in self.space.flags:
+                raise located(("space", "env", name), "it stands in space.flags too: keep one")
+        return self
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The objectives of the Pareto front; the score alone where `pareto` is empty."""
+        return tuple(map(parse_objective, self.pareto)) or (self.score.objective,)
+
+    @property
+    def limits(self) -> tuple[Constraint, ...]:
+        """The constraints, parsed."""
+        return tuple(map(parse_constraint, self.constraints))
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds of `90s`, `30m`, `2h`, `1h30m`, `1d`.
+
+    Raises ValueError on anything else, a bare number included (its unit is not known).
+    """
+    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    if not match or not any(match.groups()):
+        raise ValueError(f"{text!r} is no duration; write 90s, 30m, 2h or 1h30m")
+    days, hours, minutes, seconds = (int(g or 0) for g in match.groups())
+    total = float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    if not total:
+        raise ValueError(f"{text!r} is no time at all; write 90s, 30m, 2h or 1h30m")
+    return total
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the keys of `over` replaced, mappings merged key by key to any depth."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
