@@ -1,0 +1,144 @@
+"""The board: a small Ray actor beside the driver, through which nodes and driver tell each other what goes on.
+
+Nodes post phases and measured levels; the driver takes levels from it, asks nodes to stop through it, and
+reads it for the display. It also exports the sweep's numbers as Ray metrics, so that the dashboard has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.util.metrics import Gauge
+
+from orchestrator.analysis.rows import MeasuredLevel, StartInfo
+
+
+class Stop(IntEnum):
+    """What the nodes are asked to do."""
+
+    NO = 0
+    #: Finish the level that is being measured, then tear down; a start in progress is given up.
+    AFTER_LEVEL = 1
+    #: Tear down at once.
+    NOW = 2
+
+
+@dataclass(frozen=True)
+class LevelReport:
+    """A measured level on its way to the driver; the requests travel as Arrow."""
+
+    start: StartInfo
+    level: MeasuredLevel
+    requests: pa.Table
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What a node does now, for the display."""
+
+    node: str
+    ordinal: int
+    phase: str
+    #: The level being measured, and its measured and planned requests.
+    concurrency: int | None = None
+    done: int = 0
+    total: int = 0
+    output_tokens_per_s: float | None = None
+
+
+class Board:
+    """The actor's class; `start_board` makes the actor."""
+
+    def __init__(self, study: str) -> None:
+        self._study = study
+        self._stop = Stop.NO
+        self._levels: dict[tuple[int, int], LevelReport] = {}
+        self._kept: dict[int, list[int]] = {}
+        self._nodes: dict[str, NodeStatus] = {}
+        self._metrics = _Metrics(study)
+
+    def beat(self, status: NodeStatus) -> Stop:
+        """A node's sign of life: what it does; answered with what it shall do."""
+        self._metrics.phase(self._nodes.get(status.node), status)
+        self._nodes[status.node] = status
+        return self._stop
+
+    def leave(self, node: str) -> None:
+        """A node has nothing to do (any more)."""
+        status = self._nodes.pop(node, None)
+        self._metrics.phase(status, None)
+
+    def post(self, ordinal: int, report: LevelReport) -> None:
+        """A node has measured a level."""
+        self._levels[ordinal, report.level.concurrency] = report
+        self._metrics.level(ordinal, report.level)
+
+    def take(self, ordinal: int, concurrency: int) -> LevelReport | None:
+        """The driver fetches a level, once."""
+        return self._levels.pop((ordinal, concurrency), None)
+
+    def keep(self, ordinal: int, concurrencies: list[int]) -> None:
+        """The driver has these levels of the trial on disk: a further start need not measure them."""
+        self._kept[ordinal] = sorted({*self._kept.get(ordinal, []), *concurrencies})
+
+    def kept(self, ordinal: int) -> list[int]:
+        """The levels of the trial that are on disk."""
+        return self._kept.get(ordinal, [])
+
+    def stop(self, how: Stop) -> None:
+        """Ask every node to stop; never less than was asked before."""
+        self._stop = max(self._stop, how)
+
+    def progress(self, trials_done: int, best_score: float | None) -> None:
+        """The driver tells how far the study is."""
+        self._metrics.progress(trials_done, best_score)
+
+    def nodes(self) -> list[NodeStatus]:
+        """What every node does now."""
+        return list(self._nodes.values())
+
+
+class _Metrics:
+    """The sweep in Ray's metrics; each has the study as a tag."""
+
+    def __init__(self, study: str) -> None:
+        self._tags = {"study": study}
+
+        def gauge(name: str, text: str, *tags: str) -> Gauge:
+            return Gauge(f"sweep_{name}", description=text, tag_keys=("study", *tags))
+
+        self._done = gauge("trials_done", "Trials that count towards the budget")
+        self._best = gauge("best_score", "Best score so far")
+        self._phase = gauge("trial_phase", "1 for the phase a trial is in", "trial", "phase")
+        self._rate = gauge(
+            "output_tokens_per_s", "Output tokens per second of a level", "trial", "concurrency"
+        )
+        self._accept = gauge(
+            "accept_length", "Output tokens per verify step of a level", "trial", "concurrency"
+        )
+
+    def progress(self, trials_done: int, best_score: float | None) -> None:
+        self._done.set(trials_done, self._tags)
+        if best_score is not None:
+            self._best.set(best_score, self._tags)
+
+    def phase(self, old: NodeStatus | None, new: NodeStatus | None) -> None:
+        for status, value in ((old, 0), (new, 1)):
+            if status is not None:
+                self._phase.set(value, {**self._tags, "trial": str(status.ordinal), "phase": status.phase})
+
+    def level(self, ordinal: int, level: MeasuredLevel) -> None:
+        tags = {**self._tags, "trial": str(ordinal), "concurrency": str(level.concurrency)}
+        if level.metrics.output_tokens_per_s is not None:
+            self._rate.set(level.metrics.output_tokens_per_s, tags)
+        if level.metrics.accept_length is not None:
+            self._accept.set(level.metrics.accept_length, tags)
+
+
+def start_board(study: str) -> Any:
+    """The board's actor handle. It needs no CPU and must outlive every node: it is not restarted."""
+    return ray.remote(Board).options(num_cpus=0, max_concurrency=1).remote(study)

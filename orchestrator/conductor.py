@@ -1,0 +1,277 @@
+"""The conductor decides what is launched next and keeps what comes back. It knows no Ray: Tune calls it.
+
+For every end: write, then tell. A trial's files are on disk before Optuna hears of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
+from orchestrator.board import LevelReport
+from orchestrator.config import SweepConfig
+from orchestrator.plan import Report, TrialPlan
+from orchestrator.results.store import ResultStore
+from orchestrator.search.study import MAX_ATTEMPTS, Study, Told, Trial
+from orchestrator.search.study import Outcome as Ending
+
+Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Identification:
+    """What every row of the study says of it."""
+
+    study_id: str
+    simulated: bool
+    profile: str | None
+    #: One line to paste for a trial's flags and environment.
+    command: Callable[[TrialPlan], str]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A trial that ended, for the display."""
+
+    trial: Trial
+    outcome: Outcome
+    rows: tuple[Row, ...]
+    score: float | None
+
+
+class StudyFailed(RuntimeError):
+    """The study cannot go on; the text says why and what to do."""
+
+
+class Conductor:
+    """Hands out trials, one at a time, and takes their levels and ends."""
+
+    def __init__(
+        self,
+        config: SweepConfig,
+        study: Study,
+        store: ResultStore,
+        identification: Identification,
+        *,
+        nodes: Callable[[], int],
+        fetch: Callable[[int, int], LevelReport | None],
+        keep: Callable[[int, list[int]], None],
+        on_end: Callable[[Finished], None] = lambda done: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`nodes()` counts the nodes that can run a trial; `fetch` and `keep` are the board's."""
+        self.config = config
+        self.study = study
+        self.store = store
+        self._identification = identification
+        self._nodes = nodes
+        self._fetch = fetch
+        self._keep = keep
+        self._on_end = on_end
+        self._clock = clock
+        self._began = clock()
+        self.live: dict[str, Trial] = {}
+        self._baseline_up = False
+        self._trial_s: list[float] = []
+        self._started: dict[str, float] = {}
+        #: The rows of every trial that has an end, by ordinal.
+        self.known: dict[int, list[Row]] = {}
+        #: Why no further trial is handed out; None while the search goes on.
+        self.ended: Why | None = None
+
+    # ---- resume ----------------------------------------------------------------------------------------
+
+    def resume(self) -> list[int]:
+        """Put in order what an earlier run left; the ordinals that will be run again."""
+        self.store.recover()
+        again = self.study.reconcile(self._told_of)
+        for trial in self.study.given_up():
+            rows = self.store.trial(trial.ordinal)
+            if not rows or rows[0].outcome.state == "interrupted":
+                self._give_up(trial)
+        self.known = self.store.trials()
+        if 0 in self.known:
+            outcome = self.known[0][0].outcome
+            _judge_baseline(outcome)
+            self._baseline_up = outcome.state == "complete"
+        return again
+
+    def _give_up(self, trial: Trial) -> None:
+        """Each launched trial has an end on disk, that of a trial which every run was killed in as well."""
+        outcome = Outcome("failed", "interrupted", f"interrupted {trial.attempt} times")
+        self.store.finish_trial(self._info(trial), StartInfo(trial.attempt, None), outcome)
+
+    @property
+    def done(self) -> int:
+        """Trials that used up budget."""
+        return len(self.study.counted())
+
+    def nothing_left(self) -> bool:
+        """Whether the study was over before this run: nothing need be started to know it."""
+        if not self.study.running() and self.done >= self.config.budget.trials:
+            self.ended = "budget"
+        return self.ended is not None
+
+    def _told_of(self, ordinal: int) -> Told | None:
+        rows = self.store.trial(ordinal)
+        if not rows or rows[0].outcome.state == "interrupted":
+            return None
+        return self._told(rows[0].outcome, rows)
+
+    # ---- handing out -----------------------------------------------------------------------------------
+
+    @property
+    def remaining(self) -> int:
+        """Trials that the budget still holds, those that run now taken off."""
+        return self.config.budget.trials - self.done - len(self.live)
+
+    def next(self, key: str) -> TrialPlan | None:
+        """The next trial, for whoever calls himself `key`; None when there is none now.
+
+        `ended` then says whether that is for good.
+        """
+        if self.ended or len(self.live) >= self._nodes():
+            return None
+        if self._out_of_time():
+            self.ended = "time"
+            return None
+        trial = self.study.ask_again()
+        if trial is None and self.remaining > 0:
+            launched = self.study.launched()
+            if not launched:
+                trial = self.study.ask_baseline()
+            elif not self._baseline_up:
+                return None  # what cannot start at all is not searched
+            else:
+                trial = self.study.ask()
+                if trial is None and not self.live:
+                    self.ended = "exhausted"
+        elif trial is None and not self.live:
+            self.ended = "budget"
+        if trial is None:
+            return None
+        self.live[key] = trial
+        self._started[key] = self._clock()
+        self._keep(trial.ordinal, [row.level.concurrency for row in self.store.levels(trial.ordinal) if row.level])
+        return self._plan(trial)
+
+    def _out_of_time(self) -> bool:
+        limit = self.config.budget.time_s
+        if limit is None:
+            return False
+        spent = self._clock() - self._began
+        return spent + (max(self._trial_s[-3:]) if self._trial_s else 0.0) > limit
+
+    def _plan(self, trial: Trial) -> TrialPlan:
+        return TrialPlan(trial.ordinal, trial.attempt, dict(trial.candidate.flags), dict(trial.candidate.env))
+
+    # ---- taking back -----------------------------------------------------------------------------------
+
+    def report(self, key: str, report: Report) -> None:
+        """A stage is over. On return a measured level is on disk."""
+        trial = self.live[key]
+        if report.event == "ready" and trial.role == "baseline":
+            self._baseline_up = True
+        if report.event == "level" and report.concurrency is not None:
+            self._write(trial, report.concurrency)
+
+    def _write(self, trial: Trial, concurrency: int) -> None:
+        measured = self._fetch(trial.ordinal, concurrency)
+        if measured is None:
+            raise StudyFailed(f"the level C={concurrency} of trial {trial.ordinal} was measured but got lost")
+        self.store.write_level(self._info(trial), measured.start, measured.level, measured.requests)
+        self._keep(trial.ordinal, [concurrency])
+
+    def end(self, key: str, report: Report | None) -> Finished:
+        """A trial is over; None: its node was lost, and Tune has given it up."""
+        trial = self.live.pop(key)
+        self._trial_s.append(self._clock() - self._started.pop(key))
+        if report is None or report.outcome is None:
+            lost = Outcome("failed", "node_lost", "its node was lost each time it ran")
+            report = Report("end", outcome=lost, start=StartInfo(trial.attempt, None))
+        outcome, start = report.outcome, report.start
+        assert outcome is not None
+        assert start is not None
+        if outcome.state == "interrupted":
+            if not self.ended:
+                self.ended = "stopped"
+            if trial.attempt >= MAX_ATTEMPTS:
+                outcome = Outcome("failed", "interrupted", f"interrupted {trial.attempt} times", None)
+        rows = self.store.finish_trial(self._info(trial), start, outcome)
+        told = self._told(outcome, rows)
+        self.study.tell(trial.ordinal, told)
+        self.store.rebuild(self.config.objectives, self.config.limits)
+        done = Finished(trial, outcome, tuple(rows), told.score)
+        self.known[trial.ordinal] = rows
+        self._on_end(done)
+        if trial.role == "baseline":
+            self.ended = "failed" if outcome.state == "failed" else self.ended
+            _judge_baseline(outcome)
+        if start.stop_proven is False:
+            raise StudyFailed(
+                f"the server of trial {trial.ordinal} could not be stopped on {start.host}: processes of "
+                "it are left. Stop them by hand, then run the same command again"
+            )
+        return done
+
+    def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
+        """What Optuna hears of an end."""
+        if outcome.state == "interrupted":
+            return Told(Ending.INTERRUPTED, reason="stopped")
+        if outcome.state == "complete":
+            score = metric_value(rows, self.config.score.objective.metric)
+            if score is not None:
+                return Told(Ending.COMPLETE, score, self._violations(rows))
+            return Told(Ending.FAILED, reason="no_score")
+        return Told(Ending.FAILED, reason=outcome.failure_kind)
+
+    def _violations(self, rows: list[Row]) -> dict[str, float]:
+        """By constraint; a number that is missing violates it."""
+        found = {}
+        for text, limit in zip(self.config.constraints, self.config.limits, strict=True):
+            value = metric_value(rows, limit.metric)
+            found[text] = 1.0 if value is None else limit.violation(value)
+        return found
+
+    def _info(self, trial: Trial) -> TrialInfo:
+        candidate = trial.candidate
+        return TrialInfo(
+            study=self.config.study,
+            study_id=self._identification.study_id,
+            trial=trial.ordinal,
+            optuna_number=trial.optuna_number,
+            role=trial.role,
+            repeat=0,
+            simulated=self._identification.simulated,
+            profile=self._identification.profile,
+            identity=candidate.identity,
+            requested_flags=candidate.flags,
+            requested_env=candidate.env,
+            canonical_flags=candidate.canonical_flags,
+            canonical_env=candidate.canonical_env,
+            launch_command=self._identification.command(self._plan(trial)),
+            gpus=self.config.node.gpus,
+        )
+
+    # ---- what the display asks -------------------------------------------------------------------------
+
+    def left_s(self) -> float | None:
+        """An estimate of the seconds left, from the trials of this run; None before the first has ended."""
+        if not self._trial_s:
+            return None
+        mean = sum(self._trial_s) / len(self._trial_s)
+        now = self._clock()
+        running = sum(max(0.0, mean - (now - began)) for began in self._started.values())
+        return (mean * max(0, self.remaining) + running) / max(1, self._nodes())
+
+
+def _judge_baseline(outcome: Outcome) -> None:
+    """Raise StudyFailed where the baseline failed."""
+    if outcome.state == "failed":
+        raise StudyFailed(
+            f"the baseline failed ({outcome.failure_kind}): {outcome.failure_message}. Nothing can be compared "
+            "with it: mend `server:` or `workload:`, then start anew with --fresh"
+        )

@@ -1,0 +1,70 @@
+"""What a node is told to do, and what it tells back. Plain values that travel through Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from launchers.base import Launcher, LaunchSpec
+from launchers.sglang.launcher import SGLangLauncher
+from launchers.simulated.launcher import SimulatedLauncher
+from orchestrator import config as schema
+from orchestrator.analysis.rows import Outcome, StartInfo
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """The same for every trial of a run."""
+
+    study: str
+    study_id: str
+    run_id: str
+    launcher: schema.SimulatedLauncher | schema.SGLangLauncher
+    workload: schema.Workload
+    model: str
+    #: Where logs go on a node that sees the study's folder; elsewhere they stay in a temporary folder.
+    logs: Path
+    gpus: int
+
+    def spec(self, plan: TrialPlan) -> LaunchSpec:
+        """What to start for a trial."""
+        return LaunchSpec(
+            model=self.model,
+            flags=plan.flags,
+            env=plan.env,
+            gpus=self.gpus,
+            study_marker=self.study_id,
+            run_marker=self.run_id,
+        )
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """One trial as a node runs it."""
+
+    ordinal: int
+    attempt: int
+    flags: dict[str, Any]
+    env: dict[str, str]
+
+
+Event = Literal["ready", "level", "end"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one step of a trial tells the driver. Levels travel by the board; here is only which one."""
+
+    event: Event
+    concurrency: int | None = None
+    #: With `end`: how it ended, on which start, and whether nothing of the server is left.
+    outcome: Outcome | None = None
+    start: StartInfo | None = None
+
+
+def make_launcher(settings: schema.SimulatedLauncher | schema.SGLangLauncher, logs: Path) -> Launcher:
+    """The launcher that a resolved config names."""
+    if isinstance(settings, schema.SimulatedLauncher):
+        return SimulatedLauncher(logs, settings.profile, settings.startup_speedup)
+    return SGLangLauncher(logs, settings.python)

@@ -1,0 +1,140 @@
+"""What a person sees while the sweep runs: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from orchestrator.board import NodeStatus
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of the sweep at one instant."""
+
+    simulated: bool
+    done: int
+    trials: int
+    elapsed_s: float
+    left_s: float | None
+    nodes: tuple[NodeStatus, ...]
+    score_name: str
+    baseline: float | None
+    best: float | None
+    best_trial: int | None
+    stopping: bool
+
+
+class Display(Protocol):
+    """Observes the sweep."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Called about twice a second."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+    def close(self) -> None:
+        """Nothing follows."""
+
+
+def make_display(console: Console) -> Display:
+    """Live on a terminal, lines elsewhere."""
+    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+class LiveDisplay:
+    """A few lines that are redrawn, below the lines that stay."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def update(self, snapshot: Snapshot) -> None:
+        self._live.update(Text("\n").join([headline(snapshot), *map(node_line, snapshot.nodes)]))
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, markup=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class PlainDisplay:
+    """A line for each change of phase, so that a log tells the story without noise."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._seen: dict[str, tuple[int, str, int | None]] = {}
+
+    def update(self, snapshot: Snapshot) -> None:
+        for node in snapshot.nodes:
+            key = (node.ordinal, node.phase, node.concurrency)
+            if self._seen.get(node.node) != key:
+                self._seen[node.node] = key
+                at = "" if node.concurrency is None else f" C={node.concurrency}"
+                self.say(f"[{clock(snapshot.elapsed_s)}] trial {node.ordinal}: {node.phase}{at}")
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        pass
+
+
+def headline(snapshot: Snapshot) -> Text:
+    """`trial 3 of 16 · 02:10, about 11:20 left · best 2,431 (trial 2, +2.6 % on the baseline)`."""
+    parts = []
+    if snapshot.simulated:
+        parts.append(("SIMULATED ", "bold yellow"))
+    left = "" if snapshot.left_s is None else f", about {clock(snapshot.left_s)} left"
+    parts.append((f"{snapshot.done} of {snapshot.trials} trials · {clock(snapshot.elapsed_s)}{left}", ""))
+    parts.append((f" · {best_text(snapshot)}", "bold" if snapshot.best is not None else "dim"))
+    if snapshot.stopping:
+        parts.append((" · stopping (Ctrl-C again: at once)", "bold red"))
+    return Text.assemble(*parts)
+
+
+def best_text(snapshot: Snapshot) -> str:
+    """The best score so far against the baseline's."""
+    if snapshot.best is None:
+        return f"no {snapshot.score_name} yet"
+    text = f"best {snapshot.score_name} {snapshot.best:,.1f}"
+    if snapshot.best_trial == 0:
+        return f"{text} (the baseline)"
+    if snapshot.baseline is None:
+        return f"{text} (trial {snapshot.best_trial})"
+    gain = 100 * (snapshot.best / snapshot.baseline - 1)
+    return f"{text} (trial {snapshot.best_trial}, {gain:+.1f} % on the baseline)"
+
+
+def node_line(node: NodeStatus) -> Text:
+    """`  vm/3fa2c1  trial 3  measuring C=32  41/96  1,204 tok/s`."""
+    text = f"  {node.node}  trial {node.ordinal}  {node.phase}"
+    if node.concurrency is not None:
+        text += f" C={node.concurrency}"
+    if node.total:
+        text += f"  {node.done}/{node.total}"
+    if node.output_tokens_per_s:
+        text += f"  {node.output_tokens_per_s:,.0f} tok/s"
+    return Text(text, style="cyan")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def trial_line(
+    ordinal: int, role: str, state: str, note: str, levels: Sequence[tuple[int, float | None]], settings: str
+) -> str:
+    """The line that stays when a trial is over."""
+    rates = "  ".join(f"C={c} {'-' if v is None else format(v, ',.1f')}" for c, v in levels)
+    return f"trial {ordinal} {role}: {state}{f' ({note})' if note else ''}  {rates}  | {settings}"

@@ -1,0 +1,111 @@
+"""What the sweep ends with: the front, the best launch command, what was found, where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from launchers.base import LaunchSpec, shell_command
+from launchers.sglang.launcher import SGLangLauncher
+from orchestrator.analysis.findings import findings
+from orchestrator.analysis.rows import Row, by_trial, metric_value
+from orchestrator.config import SweepConfig
+from orchestrator.results.store import Results, ResultStore
+
+#: SGLang's own default port.
+_PORT = 30_000
+
+_REASONS = {
+    "budget": "the budget is used up",
+    "exhausted": "space exhausted: every configuration of the space has been measured",
+    "time": "the time budget is used up",
+    "stopped": "interrupted; the same command continues",
+    "failed": "the study failed",
+}
+
+
+def print_summary(console: Console, config: SweepConfig, store: ResultStore, results: Results, ended: str) -> None:
+    """The end of a sweep, for a person."""
+    rows = results.rows
+    simulated = any(row.trial.simulated for row in rows)
+    trials = by_trial(rows)
+    console.print()
+    if simulated:
+        console.print(
+            "SIMULATED: every figure below comes from the simulated server, none from a GPU.",
+            style="bold yellow",
+        )
+    console.print(
+        f"Study {config.study}: {len(trials)} trials. The sweep ended: {_REASONS.get(ended, ended)}.",
+        markup=False,
+    )
+    if results.pareto.points:
+        console.print(_front_table(config, results, simulated))
+    best = best_trial(config, trials)
+    if best is not None:
+        value = metric_value(trials[best], config.score.objective.metric)
+        console.print(
+            f"Best by {config.score.objective.metric}: trial {best}, {value:,.1f}. Launch it with",
+            markup=False,
+        )
+        info = trials[best][0].trial
+        console.print(f"\n    {info.launch_command}\n", markup=False, soft_wrap=True)
+        if simulated:
+            spec = LaunchSpec(config.model, info.requested_flags, {k: str(v) for k, v in info.requested_env.items()})
+            command = shell_command(*SGLangLauncher(Path(), python="python").command(spec, _PORT))
+            console.print(f"The same settings for a real SGLang:\n\n    {command}\n", markup=False, soft_wrap=True)
+    for finding in findings(rows):
+        console.print(f"- {finding.text}", markup=False)
+    console.print(f"\nFiles: {store.root}", markup=False)
+    for path in (store.measurements_file, store.pareto_file, store.frontier_file):
+        console.print(f"  {path.name}", markup=False)
+    console.print("  trials/, requests/, logs/, study.yaml, study.db", markup=False)
+
+
+def best_trial(config: SweepConfig, trials: Mapping[int, Sequence[Row]]) -> int | None:
+    """The complete, feasible trial with the best score; the earliest where several tie."""
+    objective = config.score.objective
+    scored: dict[int, float] = {}
+    for ordinal, rows in trials.items():
+        value = metric_value(rows, objective.metric)
+        limits = ((metric_value(rows, limit.metric), limit) for limit in config.limits)
+        feasible = all(found is not None and limit.violation(found) <= 0 for found, limit in limits)
+        if rows[0].outcome.state == "complete" and value is not None and feasible:
+            scored[ordinal] = value
+    if not scored:
+        return None
+    sign = -1 if objective.direction == "maximize" else 1
+    return min(scored, key=lambda ordinal: (sign * scored[ordinal], ordinal))
+
+
+def settings_text(row: Row, common: Mapping[str, Any]) -> str:
+    """The requested settings that not every server of the study has, one after the other."""
+    requested = {**row.trial.requested_flags, **row.trial.requested_env}
+    own = {k: v for k, v in requested.items() if k not in common}
+    return " ".join(f"{k}={v}" for k, v in own.items()) or "the server's defaults"
+
+
+def fixed_settings(config: SweepConfig) -> dict[str, Any]:
+    """The settings that every server of the study has."""
+    return {**config.server.flags, **config.server.env}
+
+
+def _front_table(config: SweepConfig, results: Results, simulated: bool) -> Table:
+    title = "Pareto front, best of the first objective first" + (" (simulated)" if simulated else "")
+    table = Table(title=title, title_justify="left")
+    table.add_column("trial", justify="right")
+    for objective in config.objectives:
+        table.add_column(str(objective.metric), justify="right")
+    table.add_column("settings", overflow="fold")
+    sign = -1 if config.objectives[0].direction == "maximize" else 1
+    for point in sorted(results.pareto.points, key=lambda p: (sign * p.values[0], p.row.trial.trial)):
+        trial = point.row.trial
+        name = f"{trial.trial} (baseline)" if trial.role == "baseline" else str(trial.trial)
+        settings = escape(settings_text(point.row, fixed_settings(config)))
+        table.add_row(name, *(f"{value:,.1f}" for value in point.values), settings)
+    return table

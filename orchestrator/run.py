@@ -1,0 +1,261 @@
+"""One run of a study: lock, folder, cluster, conductor and display wired together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import ray
+
+from launchers.base import shell_command
+from launchers.process import stop_leftovers
+from orchestrator import lock
+from orchestrator.analysis.rows import metric_value
+from orchestrator.board import Stop, start_board
+from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, gpus_by_node, nodes_for, run_trials
+from orchestrator.conductor import Conductor, Finished, Identification
+from orchestrator.plan import StudyContext, TrialPlan, make_launcher
+from orchestrator.report.console import own_terminal
+from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
+from orchestrator.report.summary import best_trial, fixed_settings, print_summary, settings_text
+from orchestrator.resolve import Resolved
+from orchestrator.results.store import ResultStore
+from orchestrator.search.study import Study, open_storage
+from orchestrator.study_folder import move_aside, open_folder
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.4
+_RENEW_S = 15.0
+#: How long no node may be there before the study gives up waiting for one.
+_NO_NODE_S = 120.0
+#: A paste-ready command has a port of its own.
+_PORT = 30_000
+
+
+def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
+    """Run or continue the study; the exit code. Raises the errors that `orchestrator.sweep` translates."""
+    config = resolved.config
+    root = options.results.resolve() / config.study
+    run_id = uuid.uuid4().hex[:12]
+    owner = lock.owner_of_this_process(run_id)
+    lock_file = ResultStore(root).lock
+    with lock.study_lock(lock_file, owner):
+        if options.fresh:
+            moved = move_aside(root, lock_file)
+            if moved:
+                print(f"The old study was moved to {moved}")
+        with own_terminal(root / "logs" / "ray.log") as console:
+            display = make_display(console)
+            store = ResultStore(root, on_message=display.say)
+            try:
+                study_id = open_folder(store, config, str(options.space))
+                storage = open_storage(options.storage or f"sqlite:///{store.study_db}")
+                study = Study(storage, f"{config.study}-{study_id}", config)
+                run = _Run(resolved, study, store, study_id, run_id, owner, display)
+                ended = run.execute(options.address)
+            finally:
+                display.close()
+            results = store.rebuild(config.objectives, config.limits)
+            print_summary(console, config, store, results, ended)
+            return 130 if ended == "stopped" else 0
+
+
+class _Run:
+    """The moving parts of one run."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        study: Study,
+        store: ResultStore,
+        study_id: str,
+        run_id: str,
+        owner: dict[str, Any],
+        display: Display,
+    ) -> None:
+        config = resolved.config
+        self._resolved = resolved
+        self._config = config
+        self._owner = owner
+        self._display = display
+        self._began = time.monotonic()
+        self._signals = 0
+        self._board: Any = None
+        self._fixed = fixed_settings(config)
+        self._context = StudyContext(
+            study=config.study,
+            study_id=study_id,
+            run_id=run_id,
+            launcher=resolved.launcher,
+            workload=config.workload,
+            model=config.model,
+            logs=store.logs,
+            gpus=config.node.gpus,
+        )
+        launcher = make_launcher(resolved.launcher, store.logs)
+
+        def command(plan: TrialPlan) -> str:
+            return shell_command(*launcher.command(self._context.spec(plan), _PORT))
+
+        profile = getattr(resolved.launcher, "profile", None)
+        self.conductor = Conductor(
+            config,
+            study,
+            store,
+            Identification(study_id, resolved.simulated, profile, command),
+            nodes=lambda: nodes_for(config.node.gpus),
+            fetch=lambda ordinal, c: ray.get(self._board.take.remote(ordinal, c)),
+            keep=lambda ordinal, kept: ray.get(self._board.keep.remote(ordinal, kept)),
+            on_end=self._ended,
+        )
+
+    def execute(self, address: str | None) -> str:
+        """Run trials until the search ends; why it ended."""
+        conductor = self.conductor
+        self._claim()
+        left = stop_leftovers(self._context.study_id, self._context.run_id)
+        if left:
+            self._display.say(f"stopped {len(left)} processes that an earlier run of this study left")
+        again = conductor.resume()
+        if again:
+            self._display.say(f"continuing: interrupted trials run again: {', '.join(map(str, again))}")
+        if conductor.nothing_left():
+            return conductor.ended or "budget"
+        logical = self._config.node.gpus if self._resolved.simulated else None
+        self._display.say(f"joining the Ray cluster at {address}" if address else "starting a local Ray cluster")
+        with cluster(address, self._config.study, logical) as joined:
+            for line in joined.warnings:
+                self._display.say(f"warning: {line}")
+            token = f"; token: {joined.token_command}" if joined.token_command else ""
+            self._display.say(f"Ray dashboard: {joined.dashboard_url}{token}")
+            self._require_node()
+            self._board = start_board(self._config.study)
+            bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
+            with self._signal_handlers(), self._ticking(bridge, joined):
+                run_trials(bridge, self._context, self._board)
+            if bridge.error is not None:
+                logger.error("the study failed", exc_info=bridge.error)
+                raise bridge.error
+        return conductor.ended or "budget"
+
+    def _claim(self) -> None:
+        """Refuse a study that lives elsewhere: the same storage under another folder or host."""
+        study = self.conductor.study
+        before = study.owner()
+        if before and before["run"] != self._owner["run"] and lock.alive(before, time.time()):
+            raise lock.StudyBusy(f"another sweep runs this study: {lock.describe(before)}")
+        study.claim(self._owner)
+
+    def _require_node(self) -> None:
+        if nodes_for(self._config.node.gpus) == 0:
+            have = max(gpus_by_node(), default=0)
+            raise ClusterError(
+                f"a trial needs a node with {self._config.node.gpus} GPUs; the largest of the cluster has {have}. "
+                "Set node.gpus, or join a cluster with --address"
+            )
+
+    def _ended(self, done: Finished) -> None:
+        levels = [(r.level.concurrency, r.output_tokens_per_s) for r in done.rows if r.level]
+        note = done.outcome.failure_message or ""
+        text = trial_line(
+            done.trial.ordinal,
+            done.trial.role,
+            done.outcome.state,
+            note[:160],
+            levels,
+            settings_text(done.rows[0], self._fixed),
+        )
+        self._display.say(text)
+
+    # ---- signals and the tick --------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signal_handlers(self) -> Iterator[None]:
+        """Once: finish the level, then stop. Twice: stop now. Set after Ray's own are."""
+
+        def count(number: int, frame: FrameType | None) -> None:
+            self._signals += 1
+
+        before = {n: signal.signal(n, count) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def _ticking(self, bridge: Bridge, joined: Cluster) -> Iterator[None]:
+        """A thread beside Tune: shows the state, passes signals on, renews the claim."""
+        over = threading.Event()
+
+        def tick() -> None:
+            sent, renewed, node_seen = Stop.NO, time.monotonic(), time.monotonic()
+            while not over.wait(_TICK_S):
+                try:
+                    now = time.monotonic()
+                    wanted = Stop(min(self._signals, Stop.NOW))
+                    if wanted > sent:
+                        sent = wanted
+                        self.conductor.ended = self.conductor.ended or "stopped"
+                        ray.get(self._board.stop.remote(wanted))
+                        self._display.say(
+                            "stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now"
+                        )
+                    if now - renewed > _RENEW_S:
+                        renewed = now
+                        joined.renew()
+                        self.conductor.study.claim(self._owner | {"renewed": time.time()})
+                    if nodes_for(self._config.node.gpus):
+                        node_seen = now
+                    elif now - node_seen > _NO_NODE_S:
+                        error = ClusterError(
+                            f"no node with {self._config.node.gpus} GPUs for {_NO_NODE_S:.0f} s"
+                        )
+                        bridge.error = bridge.error or error
+                        os.kill(os.getpid(), signal.SIGTERM)
+                    self._show()
+                except Exception:
+                    logger.warning("tick: %s", traceback.format_exc())
+
+        thread = threading.Thread(target=tick, name="tick", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _show(self) -> None:
+        conductor = self.conductor
+        trials = dict(conductor.known)
+        objective = self._config.score.objective
+        best = best_trial(self._config, trials)
+        score = None if best is None else metric_value(trials[best], objective.metric)
+        done = conductor.done
+        ray.get(self._board.progress.remote(done, score))
+        self._display.update(
+            Snapshot(
+                simulated=self._resolved.simulated,
+                done=done,
+                trials=self._config.budget.trials,
+                elapsed_s=time.monotonic() - self._began,
+                left_s=conductor.left_s(),
+                nodes=tuple(ray.get(self._board.nodes.remote())),
+                score_name=str(objective.metric),
+                baseline=metric_value(trials[0], objective.metric) if 0 in trials else None,
+                best=score,
+                best_trial=best,
+                stopping=self._signals > 0,
+            )
+        )
