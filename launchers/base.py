@@ -132,7 +132,8 @@ class Launcher(ABC):
     def launch(self, spec: LaunchSpec, on_phase: OnPhase, should_stop: ShouldStop) -> ServerHandle:
         """Start a server and wait until it has answered a generation.
 
-        Raises a `launchers.errors.LaunchError` when it cannot; nothing is then left running.
+        Raises a `launchers.errors.LaunchError` when it cannot; nothing is then left running, unless it is a
+        `NotStopped`.
         """
 
     @abstractmethod

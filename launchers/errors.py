@@ -31,6 +31,12 @@ def _rebuild(kind: type[LaunchError], message: str, state: dict[str, object]) ->
     return error
 
 
+class CannotRun(LaunchError):
+    """The command or its log cannot even be opened: every trial would meet it. Stop the study."""
+
+    kind = "cannot_run"
+
+
 class BadArgument(LaunchError):
     """The server does not know a flag or a value: every trial would carry it. Stop the study."""
 
@@ -71,3 +77,9 @@ class PortTaken(LaunchError):
     """Another program holds the port. Nothing about the configuration: try again on another one."""
 
     kind = "port_conflict"
+
+
+class NotStopped(LaunchError):
+    """Processes of a failed start are still there: the node is not fit for another start."""
+
+    kind = "not_stopped"

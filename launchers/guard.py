@@ -1,14 +1,14 @@
 """The guard: a small process between an owner and its server, which outlives neither.
 
 It starts the server in a session of its own and holds one end of a pipe. A line on the pipe asks for a stop;
-the pipe closing means the owner is dead (KILL included), which is the same request. Either way the whole
-group is stopped, what changed session or was reparented is found by a marker in its environment, and zombies
-are reaped. Run by path with only the standard library, so that it starts in tens of milliseconds:
+the pipe closing means the owner is dead (KILL included), which is the same request. Either way every member
+of the server is stopped (`members` says what that is) and the guard tells what is left. It sleeps in between:
+nothing is polled. Run by path with only the standard library, so that it starts in tens of milliseconds:
 
     python -I guard.py LOG_FILE MARKER=VALUE -- COMMAND...
 
-It prints one JSON object a line: {"pid"}, {"exit"}, {"stopped"}. With `--reap` it starts nothing: the
-owner names processes on the pipe, and when it closes, those that do not end by themselves are killed.
+It prints one JSON object a line: {"pid", "began"}, {"exit"}, {"stopped"}. With `--reap` it starts nothing:
+the owner names processes on the pipe, and when it closes, those that do not end by themselves are killed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 #: Grace of a server whose owner died: nobody waits for a clean end, but requests get an answer.
 ORPHAN_GRACE_S = 2.0
 KILL_WAIT_S = 10.0
+_POLL_S = 0.02
 
 
 def say(**message: object) -> None:
@@ -35,43 +38,95 @@ def say(**message: object) -> None:
         os.write(1, (json.dumps(message) + "\n").encode())
 
 
-def state_of(pid: int) -> str | None:
-    """The process's state letter, None when there is no such process."""
+class Seen(NamedTuple):
+    """A process as /proc/PID/stat shows it (proc_pid_stat(5))."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    threads: int
+    #: Clock ticks since boot. With the pid it names one process for ever; a pid alone is used again.
+    began: int
+
+    @property
+    def alive(self) -> bool:
+        """A zombie is dead, unless only its main thread has ended."""
+        return self.state not in "ZXx" or (self.state == "Z" and self.threads > 1)
+
+
+def see(pid: int) -> Seen | None:
+    """The process, None when there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rsplit(b")", 1)[1].split()[0].decode()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            words = file.read(4096).rsplit(b")", 1)[1].split()
     except (OSError, IndexError):
         return None
+    parent, group, session = map(int, words[1:4])
+    return Seen(pid, words[0].decode(), parent, group, session, int(words[17]), int(words[19]))
 
 
-def group_of(pid: int) -> int | None:
-    """The process's group, None when there is no such process."""
+def see_all() -> dict[int, Seen]:
+    """Every process of the machine by its pid, the dead ones too."""
+    seen = (see(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in seen if process is not None}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process lives; a zombie does not."""
+    process = see(pid)
+    return process is not None and process.alive
+
+
+def has_marker(pid: int, marker: bytes) -> bool:
+    """Whether `NAME=value` is in the environment that the process was started with, as far as one may see."""
     try:
-        return os.getpgid(pid)
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return marker in file.read().split(b"\0")
     except OSError:
-        return None
+        return False
 
 
-def members(group: int, marker: bytes) -> set[int]:
-    """Living processes of the group or with the marker in their environment. A zombie is dead."""
-    found = set()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
+def members(
+    server: int, began: int | None, marker: bytes, guard: int | None, seen: dict[int, Seen] | None = None
+) -> set[int]:
+    """Living processes of a server, found in four ways, since each one alone has a hole.
+
+    Its group and its session (a child can leave both); the guard's descendants, which orphans stay as long
+    as the guard lives, being the subreaper; and the marker in the environment (which a process that writes a
+    long title destroys: SGLang's schedulers and Ray's agents do). `began` tells the server's own group from
+    one of a later process with the same pid.
+    """
+    seen = see_all() if seen is None else seen
+    leader = seen.get(server)
+    reused = leader is not None and began is not None and leader.began != began
+    found = set() if guard is None else descendants(guard, seen)
+    for process in seen.values():
+        if process.pid in found or process.pid in (guard, os.getpid()):
             continue
-        pid = int(name)
-        ours = group_of(pid) == group
-        if not ours:
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as file:
-                    ours = marker in file.read().split(b"\0")
-            except OSError:
-                continue
-        if ours and state_of(pid) not in (None, "Z", "X"):
-            found.add(pid)
+        same = not reused and server in (process.pid, process.group, process.session)
+        if process.alive and (same or has_marker(process.pid, marker)):
+            found.add(process.pid)
+    return {pid for pid in found if seen[pid].alive}
+
+
+def descendants(root: int, seen: dict[int, Seen]) -> set[int]:
+    """Children of the process and theirs, dead ones too."""
+    children: dict[int, list[int]] = {}
+    for process in seen.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    queue = [root]
+    while queue:
+        for pid in children.get(queue.pop(), []):
+            if pid not in found:
+                found.add(pid)
+                queue.append(pid)
     return found
 
 
-def signal_all(pids: set[int], number: int) -> None:
+def signal_all(pids: Iterable[int], number: int) -> None:
     """Signal each; one that is gone already is no error."""
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -85,8 +140,11 @@ class Guard:
         self.marker = marker.encode()
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # Without this the server would go on when the guard itself is killed.
-        die = ctypes.CDLL(None).prctl
+        self._inputs = [0, self._wake_on_child()]
+        self._asked_s: float | None = None
+        # The pipe alone would not do: a process that the owner forked holds its other end too.
+        with contextlib.suppress(OSError, AttributeError):
+            self._inputs.append(os.pidfd_open(os.getppid()))
         name, _, value = marker.partition("=")
         with open(log, "ab", buffering=0) as out:
             self.server = subprocess.Popen(
@@ -96,122 +154,149 @@ class Guard:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={**os.environ, name: value},
-                preexec_fn=lambda: die(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+                # Without this the server would go on when the guard itself is killed.
+                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
             )
         self.exit_code: int | None = None
+        seen = see(self.server.pid)
+        say(pid=self.server.pid, began=seen.began if seen else None)
+
+    @staticmethod
+    def _wake_on_child() -> int:
+        wake, wake_in = os.pipe()
+        os.set_blocking(wake_in, False)
+        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        return wake
+
+    def run(self) -> None:
+        """Sleep until a stop is asked or the owner is gone, and stop the server."""
+        while self._asked_s is None:
+            self.listen(None)
+        self.stop(self._asked_s)
+
+    def listen(self, limit_s: float | None) -> None:
+        """Sleep until a child ends or the owner speaks or dies; None: as long as it takes."""
+        self.reap()
+        pipe, wake, *owner = self._inputs
+        ready, _, _ = select.select([fd for fd in self._inputs if fd >= 0], [], [], limit_s)
+        if wake in ready:
+            os.read(wake, 4096)
+            self.reap()
+        if pipe in ready:
+            request = os.read(pipe, 256)
+            self._ask(float(request.split()[-1]) if request else ORPHAN_GRACE_S)
+            if not request:
+                self._inputs[0] = -1
+        if owner and owner[0] in ready:
+            self._ask(ORPHAN_GRACE_S)
+            del self._inputs[2]
+
+    def _ask(self, grace_s: float) -> None:
+        """The shortest grace asked for counts: an owner may die while it waits for a stop."""
+        self._asked_s = grace_s if self._asked_s is None else min(self._asked_s, grace_s)
 
     def reap(self) -> None:
-        """Collect every dead child; the server's own exit code is told once."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.server.pid:
-                self.exit_code = os.waitstatus_to_exitcode(status)
-                self.server.returncode = self.exit_code
-                say(exit=self.exit_code)
+        """Note the server's exit code, which is told once, and collect other dead children.
 
-    def wait(self, limit_s: float) -> set[int]:
-        """Living members after at most `limit_s` seconds; returns as soon as none is left."""
-        deadline = time.monotonic() + limit_s
-        while True:
+        The server itself stays a zombie until the end: its pid, which names its group, cannot be used again.
+        """
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        if self.exit_code is None:
+            ended = os.waitid(os.P_PID, self.server.pid, flags)
+            if ended is not None:
+                self.exit_code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                say(exit=self.exit_code)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, flags)) and ended.si_pid != self.server.pid:
+                os.waitpid(ended.si_pid, os.WNOHANG)
+
+    def living(self) -> set[int]:
+        """Living members. That there are none is believed when it was seen twice: a fork may slip by once."""
+        for _ in range(2):
             self.reap()
-            left = members(self.server.pid, self.marker)
-            if not left or time.monotonic() >= deadline:
-                return left
-            time.sleep(0.02)
+            seen = see_all()
+            found = members(self.server.pid, None, self.marker, os.getpid(), seen)
+            if found:
+                return found
+            for process in seen.values():
+                if process.parent == os.getpid() and process.pid != self.server.pid:
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(process.pid, os.WNOHANG)
+        return set()
 
     def stop(self, grace_s: float) -> None:
         """TERM to the server, grace, KILL to every member until none is left; then the report."""
         began = time.monotonic()
         signals = []
-        left = self.wait(0)
-        if self.server.pid in left:
+        self.reap()
+        if self.exit_code is None:
             signals.append("SIGTERM")
             signal_all({self.server.pid}, signal.SIGTERM)
             # A stopped process gets TERM only once it goes on.
-            signal_all(left, signal.SIGCONT)
-            deadline = began + grace_s
-            while self.server.pid in left and time.monotonic() < deadline:
-                left = self.wait(min(0.05, max(0.0, deadline - time.monotonic())))
+            signal_all(self.living(), signal.SIGCONT)
+            self._asked_s = grace_s
+            while self.exit_code is None:
+                left_s = began + self._asked_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self.listen(left_s)
         end = time.monotonic() + KILL_WAIT_S
+        left = self.living()
         while left and time.monotonic() < end:
             if "SIGKILL" not in signals:
                 signals.append("SIGKILL")
             signal_all(left, signal.SIGKILL)
-            left = self.wait(0.2)
+            time.sleep(_POLL_S)
+            left = self.living()
+        self.reap()
+        if not left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.server.pid, os.WNOHANG)
         took_s = time.monotonic() - began
-        report = {
-            "exit_code": self.exit_code,
-            "took_s": took_s,
-            "signals": signals,
-            "survivors": sorted(left),
-        }
-        say(stopped=report)
-
-    def run(self) -> None:
-        """Serve the pipe until a stop is asked or the owner is gone."""
-        say(pid=self.server.pid)
-        wake, wake_in = os.pipe()
-        os.set_blocking(wake_in, False)
-        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        while True:
-            self.reap()
-            ready, _, _ = select.select([0, wake], [], [])
-            if wake in ready:
-                os.read(wake, 4096)
-            if 0 in ready:
-                request = os.read(0, 256)
-                self.stop(float(request.split()[-1]) if request else ORPHAN_GRACE_S)
-                return
-
-
-def start_time(pid: int) -> str | None:
-    """When the process began, in clock ticks since boot: with the pid it names one process for ever."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rsplit(b")", 1)[1].split()[19].decode()
-    except (OSError, IndexError):
-        return None
+        say(
+            stopped={
+                "exit_code": self.exit_code,
+                "took_s": took_s,
+                "signals": signals,
+                "survivors": sorted(left),
+            }
+        )
 
 
 def reap_named() -> None:
-    """Read `PID START_TIME` lines until the owner ends; then see to it that those processes end as well."""
-    named: dict[int, str] = {}
+    """Read `PID BEGAN` lines until the owner ends; then see to it that those processes end as well."""
+    named: dict[int, int] = {}
     with os.fdopen(0, "r") as pipe:
         for line in pipe:
-            pid, began = line.split()
-            named[int(pid)] = began
+            pid, began = map(int, line.split())
+            named[pid] = began
 
     def left() -> set[int]:
-        same = {pid for pid, began in named.items() if start_time(pid) == began}
-        return {pid for pid in same if state_of(pid) not in (None, "Z", "X")}
+        seen = filter(None, map(see, named))
+        return {process.pid for process in seen if process.alive and process.began == named[process.pid]}
 
-    began = time.monotonic()
-    while left() and time.monotonic() < began + ORPHAN_GRACE_S:
-        time.sleep(0.05)
-    while left() and time.monotonic() < began + ORPHAN_GRACE_S + KILL_WAIT_S:
-        signal_all(left(), signal.SIGKILL)
-        time.sleep(0.05)
+    opened = time.monotonic()
+    while left() and time.monotonic() < opened + ORPHAN_GRACE_S:
+        time.sleep(_POLL_S)
+    while (found := left()) and time.monotonic() < opened + ORPHAN_GRACE_S + KILL_WAIT_S:
+        signal_all(found, signal.SIGKILL)
+        time.sleep(_POLL_S)
 
 
 def main() -> None:
     """Start what the command line names and guard it."""
     # Ray blocks INT in what it starts; the server shall not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    # The owner's terminal and group are none of the server's business. A handler, not SIG_IGN: the server
+    # would inherit that and ignore TERM.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
     if sys.argv[1] == "--reap":
         reap_named()
         return
     split = sys.argv.index("--")
     log, marker = sys.argv[1:split]
-    # The owner's terminal and group are none of the server's business. A handler, not SIG_IGN: the server
-    # would inherit that and ignore TERM.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
     try:
         guard = Guard(log, marker, sys.argv[split + 1 :])
     except OSError as error:

@@ -14,34 +14,40 @@ from typing import Any
 import requests
 
 from launchers.base import Launcher, LaunchSpec, OnPhase, Phase, ServerHandle, ShouldStop, StopReport
-from launchers.errors import LaunchError, PortTaken, StartCancelled, StartTimeout
-from launchers.process import (
-    RUN_MARKER,
-    STUDY_MARKER,
-    OwnedProcess,
-    Ports,
-    clean_environment,
-)
-from launchers.sglang.failures import classify
-from launchers.sglang.progress import ProgressReader
+from launchers.dialect import Dialect
+from launchers.errors import CannotRun, LaunchError, NotStopped, PortTaken
+from launchers.ports import Ports
+from launchers.process import RUN_MARKER, STUDY_MARKER, OwnedProcess, clean_environment
+from launchers.secrets import redact_fields, secret_values
+from launchers.watch import LOG_BYTES, StartWatch
 
-_POLL_S = 0.1
-#: /health runs a request of one token: 1 s at least, and SGLang itself gives up on it after 20 s.
-_HEALTH_TIMEOUT_S = 25.0
 _PORT_TRIES = 3
+#: Of this process: two launchers do not race for the same port.
+_PORTS = Ports()
+#: A start that failed has nothing to drain.
+_FAILED_GRACE_S = 5.0
 
 
 class LocalServer(ServerHandle):
     """A ready server on this node."""
 
     def __init__(
-        self, process: OwnedProcess, url: str, start_id: str, phase_s: Mapping[str, float], simulated: bool
+        self,
+        process: OwnedProcess,
+        dialect: Dialect,
+        url: str,
+        start_id: str,
+        phase_s: Mapping[str, float],
+        simulated: bool,
+        secrets: frozenset[str] = frozenset(),
     ) -> None:
         self.process = process
+        self._dialect = dialect
         self.url = url
         self.start_id = start_id
         self.phase_s = phase_s
         self.simulated = simulated
+        self._secrets = secrets
 
     def alive(self) -> bool:
         """Whether the server's main process is running."""
@@ -50,8 +56,8 @@ class LocalServer(ServerHandle):
     def failure(self) -> LaunchError:
         """What its log says about a server that ended under load."""
         self.process.wait_end(5)
-        log = self.process.log.read_text(errors="replace")
-        return classify(log, self.process.exit_code, Phase.READY)
+        error = self._dialect.classify(self.process.tail(LOG_BYTES), self.process.exit_code, Phase.READY)
+        return _redacted(error, self._secrets)
 
     def stop(self) -> StopReport:
         """Stop every process of the server, with proof."""
@@ -64,16 +70,18 @@ class LocalLauncher(Launcher):
     def __init__(
         self,
         log_folder: Path,
+        dialect: Dialect,
         *,
         startup_timeout_s: float,
         stop_grace_s: float = 90.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`startup_timeout_s` is the deadline of one start, by `clock`; `stop_grace_s` lies between TERM and KILL."""
         self.log_folder = log_folder
+        self._dialect = dialect
         self._startup_timeout_s = startup_timeout_s
         self._stop_grace_s = stop_grace_s
         self._clock = clock
-        self._ports = Ports()
 
     def own_environment(self) -> dict[str, str]:
         """Variables that this launcher needs, beyond those of the trial."""
@@ -86,124 +94,71 @@ class LocalLauncher(Launcher):
     def launch(self, spec: LaunchSpec, on_phase: OnPhase, should_stop: ShouldStop) -> LocalServer:
         """Start a server and wait until it has answered a generation.
 
-        A port that is taken is nobody's fault: another one is tried, three times in all.
+        A port that is taken is nobody's fault: another one is tried, three times in all; the phases then
+        begin anew.
         """
-        for attempt in range(_PORT_TRIES):
-            try:
+        for _ in range(_PORT_TRIES - 1):
+            with contextlib.suppress(PortTaken):
                 return self._launch(spec, on_phase, should_stop)
-            except PortTaken:
-                if attempt == _PORT_TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return self._launch(spec, on_phase, should_stop)
 
     def _launch(self, spec: LaunchSpec, on_phase: OnPhase, should_stop: ShouldStop) -> LocalServer:
-        port = self._ports.take()
         start_id = uuid.uuid4().hex[:12]
+        process, secrets = self._spawn(spec, start_id)
+        try:
+            watch = StartWatch(
+                process, self._dialect, on_phase, should_stop, timeout_s=self._startup_timeout_s, clock=self._clock
+            )
+            wall_s = watch.until_ready()
+            url = f"http://127.0.0.1:{process.port}"
+            phase_s = self.startup_s(_server_info(url), wall_s)
+            return LocalServer(process, self._dialect, url, start_id, phase_s, self.simulated, secrets)
+        except BaseException as error:
+            report = process.stop(_FAILED_GRACE_S)
+            if report.survivors:
+                raise NotStopped(
+                    f"processes {list(report.survivors)} of a failed start ({error}) do not die, so the node "
+                    "cannot be used: stop them by hand, or restart the machine",
+                    phase=getattr(error, "phase", Phase.SPAWNED),
+                    exit_code=report.exit_code,
+                ) from error
+            if isinstance(error, LaunchError):
+                raise _redacted(error, secrets) from error.__cause__
+            raise
+
+    def _spawn(self, spec: LaunchSpec, start_id: str) -> tuple[OwnedProcess, frozenset[str]]:
+        """The running process, and the secrets that its environment holds. Raises a LaunchError."""
+        try:
+            port = _PORTS.take()
+        except OSError as error:
+            raise PortTaken(str(error)) from error
         argv, variables = self.command(spec, port)
         env = clean_environment(os.environ) | self.own_environment() | variables
         env |= {STUDY_MARKER: spec.study_marker, RUN_MARKER: spec.run_marker}
-        self.log_folder.mkdir(parents=True, exist_ok=True)
         log = self.log_folder / f"{start_id}.log"
+        try:
+            self.log_folder.mkdir(parents=True, exist_ok=True)
+            log.touch()
+        except OSError as error:
+            raise CannotRun(
+                f"the server's log cannot be written: {error}; make room or check the folder's rights"
+            ) from error
         try:
             process = OwnedProcess(argv, env, log, start_id, port, self._stop_grace_s)
         except OSError as error:
-            raise LaunchError(f"{argv[0]} cannot be run: {error}; check launcher.python") from error
-        try:
-            wall_s = _Watch(self, process, spec, on_phase, should_stop).until_ready()
-            url = f"http://127.0.0.1:{port}"
-            return LocalServer(
-                process, url, start_id, self.startup_s(_server_info(url), wall_s), self.simulated
-            )
-        except BaseException:
-            # The start failed: nothing to drain.
-            process.stop(grace_s=5.0)
-            raise
+            raise CannotRun(f"{argv[0]} cannot be run: {error}; check launcher.python") from error
+        return process, secret_values(env)
 
     @property
     def startup_timeout_s(self) -> float:
         """The deadline of one start."""
         return self._startup_timeout_s
 
-    @property
-    def clock(self) -> Callable[[], float]:
-        """The monotonic clock that phases are timed with."""
-        return self._clock
 
-
-class _Watch:
-    """One start, watched until the server has generated a token."""
-
-    def __init__(
-        self,
-        launcher: LocalLauncher,
-        process: OwnedProcess,
-        spec: LaunchSpec,
-        on_phase: OnPhase,
-        should_stop: ShouldStop,
-    ) -> None:
-        self.launcher = launcher
-        self.process = process
-        self.spec = spec
-        self.should_stop = should_stop
-        self.reader = ProgressReader()
-        self.url = f"http://127.0.0.1:{process.port}"
-        self._on_phase = on_phase
-        self._began = self._phase_began = launcher.clock()
-        self._phase = Phase.SPAWNED
-        self._wall_s: dict[str, float] = {}
-        self._read = 0
-        on_phase(Phase.SPAWNED)
-
-    def until_ready(self) -> dict[str, float]:
-        """Wall-clock seconds by phase. Raises a LaunchError."""
-        while not (self._healthy() and self._generates()):
-            self._follow()
-            if self.process.wait_end(_POLL_S):
-                raise classify(self._log(), self.process.exit_code, self._phase)
-            if self.should_stop():
-                raise StartCancelled("the start was given up: the sweep is stopping", phase=self._phase)
-            waited = self.launcher.clock() - self._began
-            if waited > self.launcher.startup_timeout_s:
-                raise StartTimeout(
-                    f"not ready {waited:.0f} s after the start, in phase {self._phase}; last line: "
-                    f"{self.process.tail(300).strip()[-200:]!r}. Raise launcher.startup_timeout_s if it just loads slowly",
-                    phase=self._phase,
-                    tail=self.process.tail(),
-                )
-        self._follow()
-        self._enter(Phase.READY)
-        return self._wall_s
-
-    def _follow(self) -> None:
-        with self.process.log.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        self._read += len(data)
-        for phase in self.reader.feed(data.decode(errors="replace")):
-            self._enter(phase)
-
-    def _enter(self, phase: Phase) -> None:
-        now = self.launcher.clock()
-        self._wall_s[self._phase] = now - self._phase_began
-        self._phase, self._phase_began = phase, now
-        self._on_phase(phase)
-
-    def _healthy(self) -> bool:
-        with contextlib.suppress(requests.RequestException):
-            return requests.get(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S).status_code == 200
-        return False
-
-    def _generates(self) -> bool:
-        """Health can lie: ready is what has answered a generation, and is our own process."""
-        body = {"text": "ready", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
-        with contextlib.suppress(requests.RequestException, ValueError):
-            answer = requests.post(f"{self.url}/generate", json=body, timeout=_HEALTH_TIMEOUT_S)
-            told = answer.json() if answer.status_code == 200 else {}
-            return bool(told.get("meta_info", {}).get("completion_tokens")) and not self.process.ended
-        return False
-
-    def _log(self) -> str:
-        return self.process.log.read_text(errors="replace")
+def _redacted(error: LaunchError, secrets: frozenset[str]) -> LaunchError:
+    """The error without the secrets that the server's log may have held."""
+    fields = redact_fields({"message": error.message, "tail": error.tail}, secrets)
+    return type(error)(fields["message"], phase=error.phase, exit_code=error.exit_code, tail=fields["tail"])
 
 
 def _server_info(url: str) -> dict[str, Any]:

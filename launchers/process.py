@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,27 @@ import psutil
 
 from launchers import guard
 from launchers.base import StopReport
+from launchers.ports import held_sockets, listeners, port_is_free
 
 #: Variables that the owner writes into each server's environment, to know its own again.
 START_MARKER, STUDY_MARKER, RUN_MARKER = "ORCHESTRATOR_START", "ORCHESTRATOR_STUDY", "ORCHESTRATOR_RUN"
 #: What the owner's own environment must not pass on: Ray's settings are not the server's.
 _PRIVATE = ("RAY_", "ORCHESTRATOR_")
+_KILL = 9
 
 
 def clean_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """The inherited environment without what belongs to Ray and to the orchestrator."""
     return {name: value for name, value in inherited.items() if not name.startswith(_PRIVATE)}
+
+
+class PortHolder(StrEnum):
+    """Who listens on a server's port."""
+
+    NOBODY = "nobody"
+    #: A process of the server, and nobody else.
+    SERVER = "server"
+    OTHER = "another program"
 
 
 class OwnedProcess:
@@ -41,13 +52,17 @@ class OwnedProcess:
         port: int,
         grace_s: float,
     ) -> None:
-        """Start it. `grace_s` is what it gets between TERM and KILL. Raises OSError where it cannot be run."""
+        """Start it. `grace_s` is what it gets between TERM and KILL.
+
+        Raises OSError where the command cannot be run or the log not be written.
+        """
         self.log = log
         self.port = port
         self._grace_s = grace_s
         self._marker = f"{START_MARKER}={start_id}"
         self._report: StopReport | None = None
-        self._messages: dict[str, object] = {}
+        self._stopping = threading.Lock()
+        self._messages: dict[str, Any] = {}
         self._changed = threading.Condition()
         self._guard = subprocess.Popen(
             [sys.executable, "-I", guard.__file__, str(log), self._marker, "--", *command],
@@ -61,6 +76,7 @@ class OwnedProcess:
             self._changed.wait_for(lambda: {"pid", "failed", "closed"} & self._messages.keys(), timeout=30)
         if "pid" not in self._messages:
             self._guard.kill()
+            self._release()
             raise OSError(str(self._messages.get("failed", "the guard process did not start")))
 
     def _listen(self) -> None:
@@ -73,16 +89,29 @@ class OwnedProcess:
             self._messages["closed"] = True
             self._changed.notify_all()
 
+    def _release(self) -> None:
+        """Close the pipe to the guard and collect it."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._guard.wait(5)
+
     @property
     def pid(self) -> int:
         """The server's main process."""
-        return int(str(self._messages["pid"]))
+        return int(self._messages["pid"])
+
+    @property
+    def guard_pid(self) -> int:
+        """The process that guards the server."""
+        return self._guard.pid
 
     @property
     def exit_code(self) -> int | None:
         """The server's exit code (negative: the signal), None while it runs."""
         code = self._messages.get("exit")
-        return None if code is None else int(str(code))
+        return None if code is None else int(code)
 
     @property
     def ended(self) -> bool:
@@ -95,17 +124,32 @@ class OwnedProcess:
             return self._changed.wait_for(lambda: self.ended, timeout=timeout_s)
 
     def tail(self, size: int = 4000) -> str:
-        """The last of what it printed."""
+        """The last of what it printed, in bytes at most."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - size))
-            return file.read().decode(errors="replace")
+            return file.read(size).decode(errors="replace")
         return ""
+
+    def members(self) -> set[int]:
+        """Living processes of the server."""
+        alive = self._guard.poll() is None
+        return guard.members(
+            self.pid, self._messages["began"], self._marker.encode(), self._guard.pid if alive else None
+        )
+
+    def port_holder(self) -> PortHolder:
+        """Who would answer a request to the port: with SO_REUSEPORT it may be several, one of them foreign."""
+        listening = listeners(self.port)
+        if not listening:
+            return PortHolder.NOBODY
+        return PortHolder.SERVER if listening <= held_sockets(self.members()) else PortHolder.OTHER
 
     def stop(self, grace_s: float | None = None) -> StopReport:
         """Stop every member and prove it. A second call returns the first report."""
-        if self._report is None:
-            self._report = self._stop(self._grace_s if grace_s is None else grace_s)
-        return self._report
+        with self._stopping:
+            if self._report is None:
+                self._report = self._stop(self._grace_s if grace_s is None else grace_s)
+            return self._report
 
     def _stop(self, grace_s: float) -> StopReport:
         assert self._guard.stdin is not None
@@ -117,21 +161,8 @@ class OwnedProcess:
                 lambda: {"stopped", "closed"} & self._messages.keys(),
                 timeout=grace_s + guard.KILL_WAIT_S + 10,
             )
-        with contextlib.suppress(OSError):
-            self._guard.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._guard.wait(5)
-        told: Any = self._messages.get("stopped")
-        if not isinstance(told, dict):  # the guard was killed: finish its work
-            left = guard.members(self.pid, self._marker.encode())
-            guard.signal_all(left, 9)
-            _, alive = psutil.wait_procs(_processes(left), timeout=guard.KILL_WAIT_S)
-            told = {
-                "exit_code": None,
-                "took_s": 0.0,
-                "signals": ["SIGKILL"],
-                "survivors": [p.pid for p in alive],
-            }
+        self._release()
+        told = self._messages.get("stopped") or self._kill()
         return StopReport(
             exit_code=told["exit_code"],
             took_s=told["took_s"],
@@ -139,6 +170,23 @@ class OwnedProcess:
             survivors=tuple(told["survivors"]),
             port_free=port_is_free(self.port),
         )
+
+    def _kill(self) -> dict[str, Any]:
+        """Finish the work of a guard that was killed."""
+        began = time.monotonic()
+        signals = []
+        while left := self.members():
+            signals = ["SIGKILL"]
+            guard.signal_all(left, _KILL)
+            if time.monotonic() > began + guard.KILL_WAIT_S:
+                break
+            time.sleep(0.02)
+        return {
+            "exit_code": self.exit_code,
+            "took_s": time.monotonic() - began,
+            "signals": signals,
+            "survivors": sorted(left),
+        }
 
 
 class Reaper:
@@ -153,23 +201,24 @@ class Reaper:
         self._process = subprocess.Popen(
             [sys.executable, "-I", guard.__file__, "--reap"], stdin=subprocess.PIPE, start_new_session=True
         )
-        self._named: set[int] = {self._process.pid}
+        self._named: set[tuple[int, int]] = set()
 
     def watch(self) -> None:
         """Take in the descendants that there are now."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, psutil.Error):
-            for pid in _descendants(psutil.Process()) - self._named:
-                began = guard.start_time(pid)
-                if began is not None:
-                    self._named.add(pid)
-                    self._process.stdin.write(f"{pid} {began}\n".encode())
+            for pid in _descendants(psutil.Process()):
+                seen = guard.see(pid)
+                if seen is not None and seen.alive and (pid, seen.began) not in self._named:
+                    self._named.add((pid, seen.began))
+                    self._process.stdin.write(f"{pid} {seen.began}\n".encode())
             self._process.stdin.flush()
 
     def close(self) -> None:
         """What was watched ends now; returns when it has."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         self._process.wait()
 
 
@@ -182,65 +231,25 @@ def _descendants(process: psutil.Process) -> set[int]:
     return found
 
 
-def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server can bind the port now (connections that linger do not count)."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-class Ports:
-    """Free ports below the ephemeral range, a new one each time.
-
-    SGLang after a KILL can look healthy on the old port and then hang, and with attention DP it takes
-    port+233 to port+239 as well: hence a step of 300.
-    """
-
-    def __init__(self, first: int = 21_000, last: int = 31_800, step: int = 300) -> None:
-        self._ports = range(first, last, step)
-        # Two owners on one host begin at different places.
-        self._next = os.getpid() % len(self._ports)
-
-    def take(self) -> int:
-        """The next free port. Raises OSError when none is."""
-        for _ in self._ports:
-            port = self._ports[self._next] + os.getpid() // len(self._ports) % 200
-            self._next = (self._next + 1) % len(self._ports)
-            if port_is_free(port):
-                return port
-        raise OSError("no free port between 21000 and 32000: stop what holds them")
-
-
 def stop_leftovers(study_marker: str, run_marker: str, timeout_s: float = 10.0) -> list[int]:
     """Kill what earlier runs of this study left on this host; the pids killed.
 
-    Only processes that carry the study's marker and another run's. Raises RuntimeError when one survives.
+    Only processes that carry the study's marker and another run's, and what is in a session that one of
+    them leads. Raises RuntimeError when one survives.
     """
     study, run = f"{STUDY_MARKER}={study_marker}".encode(), f"{RUN_MARKER}={run_marker}".encode()
-    found = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(OSError):
-            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-            if study in variables and run not in variables:
-                found.add(process.pid)
-    processes = _processes(found)
-    guard.signal_all(found, 9)
-    _, alive = psutil.wait_procs(processes, timeout=timeout_s)
-    alive = [p for p in alive if guard.state_of(p.pid) not in (None, "Z", "X")]
-    if alive:
-        raise RuntimeError(
-            f"processes of an earlier run do not die: {[p.pid for p in alive]}; stop them by hand"
-        )
-    return sorted(found)
-
-
-def _processes(pids: set[int]) -> list[psutil.Process]:
-    processes = []
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            processes.append(psutil.Process(pid))
-    return processes
+    killed: set[int] = set()
+    end = time.monotonic() + timeout_s
+    while True:
+        seen = guard.see_all()
+        marked = {
+            pid for pid in seen if guard.has_marker(pid, study) and not guard.has_marker(pid, run) and seen[pid].alive
+        }
+        left = marked | {p.pid for p in seen.values() if p.session in marked and p.alive}
+        if not left:
+            return sorted(killed)
+        if time.monotonic() > end:
+            raise RuntimeError(f"processes of an earlier run do not die: {sorted(left)}; stop them by hand")
+        guard.signal_all(left, _KILL)
+        killed |= left
+        time.sleep(0.02)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from launchers.base import LaunchSpec, to_argv
 from launchers.local import LocalLauncher
+from launchers.secrets import refuse_secret_flags
+from launchers.sglang.dialect import SGLANG
 
 _ASK_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 
@@ -21,14 +24,22 @@ class SGLangLauncher(LocalLauncher):
     simulated = False
 
     def __init__(
-        self, log_folder: Path, python: str | None = None, startup_timeout_s: float = 2700.0
-    ) -> None:
+        self,
+        log_folder: Path,
+        python: str | None = None,
+        startup_timeout_s: float = 2700.0,
         # SGLang drains for as long as requests run: 90 s seen on a loaded node.
-        super().__init__(log_folder, startup_timeout_s=startup_timeout_s, stop_grace_s=90.0)
+        stop_grace_s: float = 90.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(
+            log_folder, SGLANG, startup_timeout_s=startup_timeout_s, stop_grace_s=stop_grace_s, clock=clock
+        )
         self.python = python or sys.executable
 
     def command(self, spec: LaunchSpec, port: int) -> tuple[list[str], dict[str, str]]:
-        """`python -m sglang.launch_server` with the flags as given."""
+        """`python -m sglang.launch_server` with the flags as given. Raises BadArgument for a secret among them."""
+        refuse_secret_flags(spec)
         argv = [self.python, "-m", "sglang.launch_server", "--model-path", spec.model, *to_argv(spec.flags)]
         argv += ["--host", "127.0.0.1", "--port", str(port), "--enable-metrics"]
         return argv, dict(spec.env)
@@ -39,22 +50,22 @@ class SGLangLauncher(LocalLauncher):
 
     @cached_property
     def _version(self) -> str:
-        done = subprocess.run(
-            [self.python, "-c", _ASK_VERSION], capture_output=True, text=True, timeout=120, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else "unknown"
+        return installed_version(self.python) or "unknown"
 
     def versions(self) -> Mapping[str, str]:
         """The installed version of sglang."""
         return {"sglang": self._version}
 
 
-def sglang_found(python: str | None) -> bool:
-    """Whether the interpreter has an sglang."""
+def installed_version(python: str) -> str | None:
+    """The version of the interpreter's sglang; None where either is missing."""
     try:
-        done = subprocess.run(
-            [python or sys.executable, "-c", _ASK_VERSION], capture_output=True, timeout=120, check=False
-        )
-    except OSError:
-        return False
-    return done.returncode == 0
+        done = subprocess.run([python, "-c", _ASK_VERSION], capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def sglang_found(python: str | None) -> bool:
+    """Whether the interpreter, this one if None, has an sglang."""
+    return installed_version(python or sys.executable) is not None

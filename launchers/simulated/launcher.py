@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import launchers
 from launchers.base import LaunchSpec, to_argv
 from launchers.local import LocalLauncher
+from launchers.secrets import refuse_secret_flags
+from launchers.sglang.dialect import SGLANG
 
 
 class SimulatedLauncher(LocalLauncher):
@@ -18,14 +21,23 @@ class SimulatedLauncher(LocalLauncher):
     simulated = True
 
     def __init__(
-        self, log_folder: Path, profile: str, startup_speedup: float = 100.0, startup_timeout_s: float = 120.0
+        self,
+        log_folder: Path,
+        profile: str,
+        startup_speedup: float = 100.0,
+        startup_timeout_s: float = 120.0,
+        stop_grace_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(log_folder, startup_timeout_s=startup_timeout_s, stop_grace_s=10.0)
+        super().__init__(
+            log_folder, SGLANG, startup_timeout_s=startup_timeout_s, stop_grace_s=stop_grace_s, clock=clock
+        )
         self.profile = profile
         self.startup_speedup = startup_speedup
 
     def command(self, spec: LaunchSpec, port: int) -> tuple[list[str], dict[str, str]]:
-        """The twin runs under this interpreter, wherever the server's working folder is."""
+        """The twin runs under this interpreter. Raises BadArgument for a secret among the flags."""
+        refuse_secret_flags(spec)
         argv = [sys.executable, "-m", "launchers.simulated", "--profile", self.profile]
         argv += ["--startup-speedup", f"{self.startup_speedup:g}", "--model-path", spec.model]
         argv += [*to_argv(spec.flags), "--host", "127.0.0.1", "--port", str(port), "--enable-metrics"]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from launchers import guard
-from launchers.process import RUN_MARKER, STUDY_MARKER, OwnedProcess, clean_environment, port_is_free, stop_leftovers
+from launchers.process import RUN_MARKER, STUDY_MARKER, OwnedProcess, PortHolder, clean_environment, stop_leftovers
 
 #: A server that ignores TERM, with a child in its group and one that changed session; prints all three pids.
 STUBBORN = textwrap.dedent(
@@ -28,8 +28,34 @@ STUBBORN = textwrap.dedent(
     time.sleep(600)
     """
 )
+#: Its grandchild has no parent left, a session and a group of its own, and no environment to know it by.
+ESCAPING = textwrap.dedent(
+    """
+    import os, subprocess, sys, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})
+        os._exit(0)
+    os.wait()
+    time.sleep(600)
+    """
+)
 POLITE = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(600)"
-PORT = 21_777
+LISTENING = textwrap.dedent(
+    """
+    import socket, sys, time
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind(("127.0.0.1", int(sys.argv[1])))
+    s.listen()
+    print("up", flush=True)
+    time.sleep(600)
+    """
+)
+#: No other run of these tests has it.
+PORT = 10_000 + os.getpid() % 2500 * 4
+STUDY = f"study-{os.getpid()}"
 
 
 def until(condition: Callable[[], object], deadline_s: float = 20.0) -> object:
@@ -43,20 +69,20 @@ def until(condition: Callable[[], object], deadline_s: float = 20.0) -> object:
 
 
 def gone(pid: int) -> bool:
-    return guard.state_of(pid) in (None, "Z")
+    return not guard.is_alive(pid)
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., OwnedProcess]]:
     started: list[OwnedProcess] = []
 
-    def run(code: str, **env: str) -> OwnedProcess:
+    def run(code: str, *words: str, log: Path | None = None, port: int = PORT, **env: str) -> OwnedProcess:
         process = OwnedProcess(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", code, *words],
             clean_environment(os.environ) | env,
-            tmp_path / f"{len(started)}.log",
+            log or tmp_path / f"{len(started)}.log",
             f"start-{os.getpid()}-{len(started)}",
-            PORT,
+            port,
             grace_s=5.0,
         )
         started.append(process)
@@ -91,12 +117,30 @@ def test_what_ignores_term_or_changed_its_session_is_killed(start: Callable[...,
     assert all(map(gone, pids))
 
 
+def test_an_orphan_without_session_group_or_environment_of_its_server_is_found(
+    start: Callable[..., OwnedProcess],
+) -> None:
+    process = start(ESCAPING)
+
+    def orphans() -> list[guard.Seen]:
+        seen = guard.see_all().values()
+        return [p for p in seen if p.parent == process.guard_pid and p.pid != process.pid and p.alive]
+
+    until(orphans)
+    orphan = orphans()[0]
+    assert process.pid not in (orphan.session, orphan.group)
+    assert process.stop(grace_s=0.0).proven
+    assert gone(orphan.pid)
+
+
 def test_a_stopped_server_is_stopped_too(start: Callable[..., OwnedProcess]) -> None:
     process = start(POLITE)
     until(lambda: "up" in process.tail())
     os.kill(process.pid, signal.SIGSTOP)
-    until(lambda: guard.state_of(process.pid) == "T")
-    assert process.stop(grace_s=5.0).proven
+    until(lambda: (seen := guard.see(process.pid)) and seen.state == "T")
+    report = process.stop(grace_s=20.0)
+    assert report.proven
+    assert report.exit_code == 0
 
 
 def test_the_exit_code_of_a_server_that_ends_by_itself_is_known(start: Callable[..., OwnedProcess]) -> None:
@@ -104,7 +148,9 @@ def test_the_exit_code_of_a_server_that_ends_by_itself_is_known(start: Callable[
     assert process.wait_end(20)
     assert process.exit_code == 7
     assert "bye" in process.tail()
-    assert process.stop().proven
+    report = process.stop()
+    assert report.proven
+    assert (report.exit_code, report.signals) == (7, ())
 
 
 def test_children_of_a_crashed_server_are_not_left(start: Callable[..., OwnedProcess]) -> None:
@@ -112,50 +158,136 @@ def test_children_of_a_crashed_server_are_not_left(start: Callable[..., OwnedPro
     pids = pids_of(process)
     assert process.wait_end(20)
     assert process.exit_code == -signal.SIGKILL
-    assert process.stop().proven
+    report = process.stop()
+    assert report.proven
+    assert report.signals == ("SIGKILL",)
     assert all(map(gone, pids))
+
+
+def test_when_the_guard_was_killed_the_owner_finishes_its_work(start: Callable[..., OwnedProcess]) -> None:
+    process = start(STUBBORN)
+    pids = pids_of(process)
+    os.kill(process.guard_pid, signal.SIGKILL)
+    assert process.wait_end(20)
+    report = process.stop()
+    assert report.proven
+    assert all(map(gone, pids))
+
+
+def run_owner(folder: Path, code: str, more: str = "") -> subprocess.Popen[str]:
+    """Another process that owns a server and sleeps; its first line of output is the guard's pid."""
+    owner = textwrap.dedent(
+        f"""
+        import os, pathlib, sys, time
+        from launchers.process import OwnedProcess
+        log = pathlib.Path({str(folder / "server.log")!r})
+        command, name = [sys.executable, "-c", {code!r}], "{os.getpid()}-{folder.name}"
+        p = OwnedProcess(command, dict(os.environ), log, name, {PORT}, 60.0)
+        """
+    )
+    end = "\nprint(p.guard_pid, flush=True)\ntime.sleep(600)\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", owner + textwrap.dedent(more) + end], stdout=subprocess.PIPE, text=True
+    )
+
+
+def server_pids(folder: Path) -> list[int]:
+    log = folder / "server.log"
+    line = until(lambda: log.exists() and next((x for x in log.read_text().splitlines() if "pids" in x), None))
+    return [int(word) for word in str(line).split()[1:]]
 
 
 @pytest.mark.parametrize("victim", ["owner", "guard"])
 def test_killing_the_owner_or_the_guard_takes_the_server_along(victim: str, tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    code = textwrap.dedent(
-        f"""
-        import os, pathlib, sys, time
-        from launchers.process import OwnedProcess
-        p = OwnedProcess([sys.executable, "-c", {STUBBORN!r}], dict(os.environ), pathlib.Path({str(log)!r}), "x", {PORT}, 5.0)
-        print(p._guard.pid, flush=True)
-        time.sleep(600)
-        """
-    )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    owner = run_owner(tmp_path, STUBBORN)
+    pids: list[int] = []
     try:
         assert owner.stdout is not None
         guard_pid = int(owner.stdout.readline())
-        line = until(lambda: log.exists() and next((x for x in log.read_text().splitlines() if "pids" in x), None))
-        server, child, away = (int(word) for word in str(line).split()[1:])
+        pids = server_pids(tmp_path)
         os.kill(owner.pid if victim == "owner" else guard_pid, signal.SIGKILL)
         # The guard finds all of them; without it the kernel's parent-death signal takes the server itself.
-        wanted = [server, child, away] if victim == "owner" else [server]
-        until(lambda: all(map(gone, wanted)))
-        for pid in {child, away} - set(wanted):
-            os.kill(pid, signal.SIGKILL)
+        wanted = pids if victim == "owner" else pids[:1]
+        until(lambda: all(map(gone, wanted)), 10.0)
     finally:
         owner.kill()
         owner.wait()
+        guard.signal_all(pids, signal.SIGKILL)
+
+
+def test_an_owner_that_is_killed_while_it_waits_for_a_stop_is_not_waited_for(tmp_path: Path) -> None:
+    told = "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))"
+    server = STUBBORN.replace("signal.signal(signal.SIGTERM, signal.SIG_IGN)", told)
+    server = server.replace("\ntime.sleep(600)\n", "\nwhile True: time.sleep(600)\n")
+    stop = """
+        while "pids" not in p.tail():
+            time.sleep(0.01)
+        p.stop()
+    """
+    owner = run_owner(tmp_path, server, stop)
+    pids: list[int] = []
+    try:
+        pids = server_pids(tmp_path)
+        until(lambda: "told" in (tmp_path / "server.log").read_text())
+        owner.kill()
+        # The grace that was asked for is 60 s.
+        until(lambda: all(map(gone, pids)), 10.0)
+    finally:
+        owner.kill()
+        owner.wait()
+        guard.signal_all(pids, signal.SIGKILL)
+
+
+def test_a_child_that_the_owner_forked_does_not_keep_the_server(tmp_path: Path) -> None:
+    fork = """
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        print(child, flush=True)
+    """
+    owner = run_owner(tmp_path, STUBBORN, fork)
+    pids: list[int] = []
+    child = 0
+    try:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        pids = server_pids(tmp_path)
+        owner.kill()
+        until(lambda: all(map(gone, pids)), 10.0)
+        # It still holds the pipe to the guard.
+        assert not gone(child)
+    finally:
+        owner.kill()
+        owner.wait()
+        guard.signal_all([*pids, *([child] if child else [])], signal.SIGKILL)
 
 
 def test_leftovers_of_another_run_are_stopped_and_nobody_else(start: Callable[..., OwnedProcess]) -> None:
-    old = start(POLITE, **{STUDY_MARKER: "study-a", RUN_MARKER: "run-1"})
-    current = start(POLITE, **{STUDY_MARKER: "study-a", RUN_MARKER: "run-2"})
-    foreign = start(POLITE, **{STUDY_MARKER: "study-b", RUN_MARKER: "run-1"})
+    old = start(POLITE, **{STUDY_MARKER: STUDY, RUN_MARKER: "run-1"})
+    current = start(POLITE, **{STUDY_MARKER: STUDY, RUN_MARKER: "run-2"})
+    foreign = start(POLITE, **{STUDY_MARKER: f"{STUDY}-other", RUN_MARKER: "run-1"})
     for process in (old, current, foreign):
         until(lambda process=process: "up" in process.tail())
-    assert old.pid in stop_leftovers("study-a", "run-2")
-    until(lambda: gone(old.pid))
+    assert old.pid in stop_leftovers(STUDY, "run-2")
+    assert gone(old.pid)
     assert psutil.pid_exists(current.pid)
     assert not current.ended
     assert not foreign.ended
+
+
+def test_leftovers_that_lost_their_environment_are_found_by_their_session(
+    start: Callable[..., OwnedProcess],
+) -> None:
+    code = """if True:
+        import os, subprocess, sys, time
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={})
+        print("pids", child.pid, flush=True)
+        time.sleep(600)
+    """
+    old = start(code, **{STUDY_MARKER: STUDY, RUN_MARKER: "run-1"})
+    (child,) = pids_of(old)
+    assert child in stop_leftovers(STUDY, "run-2")
+    assert gone(child)
 
 
 def test_a_command_that_cannot_run_is_said(tmp_path: Path) -> None:
@@ -163,15 +295,50 @@ def test_a_command_that_cannot_run_is_said(tmp_path: Path) -> None:
         OwnedProcess(["/no/such/program"], dict(os.environ), tmp_path / "x.log", "x", PORT, 1.0)
 
 
+def test_a_log_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    log = tmp_path / "no" / "folder" / "x.log"
+    with pytest.raises(OSError, match="no/folder"):
+        OwnedProcess([sys.executable, "-c", POLITE], dict(os.environ), log, "x", PORT, 1.0)
+
+
+def test_a_full_disk_under_the_log_leaves_a_server_that_can_be_stopped(
+    start: Callable[..., OwnedProcess], tmp_path: Path
+) -> None:
+    log = tmp_path / "full.log"
+    # Every write to it fails with "No space left on device".
+    log.symlink_to("/dev/full")
+    code = "import time\ntry:\n  print('x', flush=True)\nexcept OSError:\n  time.sleep(600)"
+    process = start(code, log=log)
+    assert not process.wait_end(0.5)
+    assert process.tail(100) == "\0" * 100
+    assert process.stop().proven
+
+
 def test_nothing_of_ray_or_of_the_orchestrator_is_inherited() -> None:
     kept = clean_environment({"RAY_ADDRESS": "x", "ORCHESTRATOR_RUN": "y", "PATH": "p", "NCCL_DEBUG": "WARN"})
     assert kept == {"PATH": "p", "NCCL_DEBUG": "WARN"}
 
 
-def test_a_port_that_is_listened_on_is_not_free() -> None:
-    import socket
+def test_whose_process_listens_on_the_port_is_known(start: Callable[..., OwnedProcess]) -> None:
+    port = PORT + 1
+    idle = start(POLITE, port=port)
+    ours = start(LISTENING, str(port), port=port)
+    until(lambda: "up" in ours.tail())
+    assert ours.port_holder() is PortHolder.SERVER
+    # For the other server this one is foreign.
+    assert idle.port_holder() is PortHolder.OTHER
+    also = start(LISTENING, str(port), port=port)
+    until(lambda: "up" in also.tail())
+    # Both listen, so a request may reach either.
+    assert ours.port_holder() is PortHolder.OTHER
+    also.stop(grace_s=0.0)
+    ours.stop(grace_s=0.0)
+    assert idle.port_holder() is PortHolder.NOBODY
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        assert not port_is_free(taken.getsockname()[1])
+
+def test_a_child_that_listens_is_the_server_too(start: Callable[..., OwnedProcess]) -> None:
+    port = PORT + 2
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {LISTENING!r}, '{port}'])"
+    process = start(code, port=port)
+    until(lambda: "up" in process.tail())
+    assert process.port_holder() is PortHolder.SERVER
