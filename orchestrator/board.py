@@ -114,12 +114,8 @@ class _Metrics:
         self._done = gauge("trials_done", "Trials that count towards the budget")
         self._best = gauge("best_score", "Best score so far")
         self._phase = gauge("trial_phase", "1 for the phase a trial is in", "trial", "phase")
-        self._rate = gauge(
-            "output_tokens_per_s", "Output tokens per second of a level", "trial", "concurrency"
-        )
-        self._accept = gauge(
-            "accept_length", "Output tokens per verify step of a level", "trial", "concurrency"
-        )
+        self._rate = gauge("output_tokens_per_s", "Output tokens per second of a level", "trial", "concurrency")
+        self._accept = gauge("accept_length", "Output tokens per verify step of a level", "trial", "concurrency")
 
     def progress(self, trials_done: int, best_score: float | None) -> None:
         self._done.set(trials_done, self._tags)

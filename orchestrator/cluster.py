@@ -141,9 +141,9 @@ def _answers(address: str) -> None:
         ) from error
 
 
-def nodes_for(gpus: int) -> int:
-    """How many servers the living nodes of the cluster can hold."""
-    return sum(have // gpus for have in gpus_by_node())
+def nodes_with(gpus: int) -> int:
+    """How many living nodes have that many GPUs."""
+    return sum(have >= gpus for have in gpus_by_node())
 
 
 def gpus_by_node() -> list[int]:

@@ -18,6 +18,9 @@ from orchestrator.results.store import ResultStore
 from orchestrator.search.study import MAX_ATTEMPTS, Study, Told, Trial
 from orchestrator.search.study import Outcome as Ending
 
+#: Failures that say nothing of one configuration: an unknown flag, no interpreter, a node that is not clean.
+_EVERY_TRIAL = frozenset({"bad_argument", "cannot_run", "not_stopped"})
+
 Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
 
 
@@ -210,6 +213,13 @@ class Conductor:
         if trial.role == "baseline":
             self.ended = "failed" if outcome.state == "failed" else self.ended
             _judge_baseline(outcome)
+        if outcome.failure_kind in _EVERY_TRIAL:
+            self.ended = "failed"
+            raise StudyFailed(
+                f"trial {trial.ordinal} failed for a reason that other trials will meet too ({outcome.failure_kind}): "
+                f"{outcome.failure_message}. Mend the search space or the machine, then run again (with --fresh "
+                "where the space has changed)"
+            )
         if start.stop_proven is False:
             raise StudyFailed(
                 f"the server of trial {trial.ordinal} could not be stopped on {start.host}: processes of "

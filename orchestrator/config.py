@@ -44,6 +44,8 @@ class AutoLauncher(Frozen):
     profile: str = "tiny"
     startup_speedup: float = Field(100.0, gt=0)
     python: str | None = None
+    #: The deadline of a real start.
+    startup_timeout_s: float = Field(2700.0, gt=0)
 
 
 class SimulatedLauncher(Frozen):
@@ -52,6 +54,8 @@ class SimulatedLauncher(Frozen):
     kind: Literal["simulated"] = "simulated"
     profile: str = "tiny"
     startup_speedup: float = Field(100.0, gt=0)
+    #: The deadline of a start, on the wall clock.
+    startup_timeout_s: float = Field(120.0, gt=0)
 
 
 class SGLangLauncher(Frozen):
@@ -59,6 +63,8 @@ class SGLangLauncher(Frozen):
 
     kind: Literal["sglang"] = "sglang"
     python: str | None = None
+    #: The deadline of a start: 547 GB from a slow disk take half an hour.
+    startup_timeout_s: float = Field(2700.0, gt=0)
 
 
 Launcher = Annotated[AutoLauncher | SimulatedLauncher | SGLangLauncher, Field(discriminator="kind")]
@@ -181,8 +187,8 @@ class Workload(Frozen):
 
     api: Literal["openai", "native"] = "openai"
     dataset: SyntheticDataset = SyntheticDataset()
-    concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], BeforeValidator(as_tuple)] = (
-        Field((1, 8, 32, 128), min_length=1)
+    concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], BeforeValidator(as_tuple)] = Field(
+        (1, 8, 32, 128), min_length=1
     )
     level: Level = Level()
     sampling: Sampling = Sampling()

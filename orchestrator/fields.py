@@ -10,9 +10,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from launchers.secrets import SECRET_FLAGS
 from orchestrator.analysis.objectives import parse_constraint, parse_objective
 
 _FLAG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+#: Flags that the launcher passes; a second one would silently lose or win.
+_OURS = {"host": "127.0.0.1", "port": "a free one", "model-path": "`model:`", "enable-metrics": "always on"}
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -24,6 +27,10 @@ def located(path: tuple[str | int, ...], message: str) -> PydanticCustomError:
 def _flag_name(name: str) -> str:
     if not _FLAG.fullmatch(name):
         raise ValueError(f"{name!r}: a flag is written without leading dashes, with dashes: tp-size")
+    if name in SECRET_FLAGS:
+        raise ValueError(f"{name!r} would show a secret to everyone on the machine, and is not needed: leave it out")
+    if name in _OURS:
+        raise ValueError(f"{name!r} is set by the sweep itself ({_OURS[name]}): leave it out")
     return name
 
 

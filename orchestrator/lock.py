@@ -44,9 +44,7 @@ def alive(owner: Mapping[str, Any], now: float) -> bool:
     try:
         process = psutil.Process(owner["pid"])
         # A pid comes back; its start time does not.
-        return (
-            abs(process.create_time() - owner["started"]) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-        )
+        return abs(process.create_time() - owner["started"]) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
@@ -66,9 +64,7 @@ def study_lock(path: Path, owner: Mapping[str, Any]) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise StoreError(
-            f"cannot lock {path}: {error.strerror or error}. Choose another --results"
-        ) from error
+        raise StoreError(f"cannot lock {path}: {error.strerror or error}. Choose another --results") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

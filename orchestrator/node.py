@@ -44,7 +44,7 @@ class NodeTrial(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
         """The GPUs alone place a trial: whoever holds all of a node's GPUs owns the node."""
-        return tune.PlacementGroupFactory([{"CPU": 0, "GPU": config["context"].gpus}])
+        return tune.PlacementGroupFactory([{"CPU": 0, "GPU": config["context"].reserved_gpus}])
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take over the node. Starts nothing: Tune wants heavy work in `step`."""
@@ -100,9 +100,7 @@ class NodeTrial(tune.Trainable):
             except LaunchError as error:
                 outcome = Outcome("failed", error.kind, error.message, str(error.phase))
             except Exception as error:
-                outcome = Outcome(
-                    "failed", "orchestrator_error", f"{type(error).__name__}: {error}", pulse.phase
-                )
+                outcome = Outcome("failed", "orchestrator_error", f"{type(error).__name__}: {error}", pulse.phase)
             pulse.enter("tearing down")
             start = dataclasses.replace(start, **self._node.stop())
         yield Report("end", outcome=outcome or Outcome("complete"), start=start)
@@ -286,9 +284,7 @@ def _effective(url: str) -> dict[str, Any]:
             settings.pop(secret, None)
         states = info.get("internal_states") or []
         admitted = [
-            s["effective_max_running_requests_per_dp"]
-            for s in states
-            if "effective_max_running_requests_per_dp" in s
+            s["effective_max_running_requests_per_dp"] for s in states if "effective_max_running_requests_per_dp" in s
         ]
         if admitted:
             settings["effective_max_running_requests"] = sum(admitted)

@@ -25,7 +25,10 @@ class StudyContext:
     model: str
     #: Where logs go on a node that sees the study's folder; elsewhere they stay in a temporary folder.
     logs: Path
+    #: GPUs that a server gets.
     gpus: int
+    #: GPUs that a trial holds in Ray: all of a node's, so that no second trial runs beside it.
+    reserved_gpus: int
 
     def spec(self, plan: TrialPlan) -> LaunchSpec:
         """What to start for a trial."""
@@ -66,5 +69,5 @@ class Report:
 def make_launcher(settings: schema.SimulatedLauncher | schema.SGLangLauncher, logs: Path) -> Launcher:
     """The launcher that a resolved config names."""
     if isinstance(settings, schema.SimulatedLauncher):
-        return SimulatedLauncher(logs, settings.profile, settings.startup_speedup)
-    return SGLangLauncher(logs, settings.python)
+        return SimulatedLauncher(logs, settings.profile, settings.startup_speedup, settings.startup_timeout_s)
+    return SGLangLauncher(logs, settings.python, settings.startup_timeout_s)

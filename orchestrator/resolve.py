@@ -57,8 +57,9 @@ def resolve(
     `gpus()` counts those of this machine, `has_sglang(python)` looks for an sglang of that interpreter.
     Raises ConfigError.
     """
-    asked = kind or written.launcher.kind
-    python = getattr(written.launcher, "python", None)
+    real = written.launcher
+    asked = kind or real.kind
+    python = None if isinstance(real, SimulatedLauncher) else real.python
     why = "asked for"
     if asked == "auto":
         found = gpus()
@@ -67,11 +68,15 @@ def resolve(
     notes: tuple[str, ...] = ()
     if asked == "sglang":
         launcher: SimulatedLauncher | SGLangLauncher = SGLangLauncher(python=python)
+        if not isinstance(real, SimulatedLauncher):
+            launcher = SGLangLauncher(python=python, startup_timeout_s=real.startup_timeout_s)
         config = written
     else:
         mine = simulated.launcher
         if isinstance(mine, SGLangLauncher):
             launcher = SimulatedLauncher()
+        elif isinstance(mine, SimulatedLauncher):
+            launcher = mine
         else:
             launcher = SimulatedLauncher(profile=mine.profile, startup_speedup=mine.startup_speedup)
         try:

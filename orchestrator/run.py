@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -22,7 +23,7 @@ from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.rows import metric_value
 from orchestrator.board import Stop, start_board
-from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, gpus_by_node, nodes_for, run_trials
+from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, gpus_by_node, nodes_with, run_trials
 from orchestrator.conductor import Conductor, Finished, Identification
 from orchestrator.plan import StudyContext, TrialPlan, make_launcher
 from orchestrator.report.console import own_terminal
@@ -102,6 +103,7 @@ class _Run:
             model=config.model,
             logs=store.logs,
             gpus=config.node.gpus,
+            reserved_gpus=config.node.gpus,
         )
         launcher = make_launcher(resolved.launcher, store.logs)
 
@@ -114,7 +116,7 @@ class _Run:
             study,
             store,
             Identification(study_id, resolved.simulated, profile, command),
-            nodes=lambda: nodes_for(config.node.gpus),
+            nodes=lambda: nodes_with(self._context.reserved_gpus),
             fetch=lambda ordinal, c: ray.get(self._board.take.remote(ordinal, c)),
             keep=lambda ordinal, kept: ray.get(self._board.keep.remote(ordinal, kept)),
             on_end=self._ended,
@@ -139,7 +141,7 @@ class _Run:
                 self._display.say(f"warning: {line}")
             token = f"; token: {joined.token_command}" if joined.token_command else ""
             self._display.say(f"Ray dashboard: {joined.dashboard_url}{token}")
-            self._require_node()
+            self._take_nodes()
             self._board = start_board(self._config.study)
             bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
             with self._signal_handlers(), self._ticking(bridge, joined):
@@ -157,13 +159,15 @@ class _Run:
             raise lock.StudyBusy(f"another sweep runs this study: {lock.describe(before)}")
         study.claim(self._owner)
 
-    def _require_node(self) -> None:
-        if nodes_for(self._config.node.gpus) == 0:
-            have = max(gpus_by_node(), default=0)
+    def _take_nodes(self) -> None:
+        """Trials hold whole nodes, of the largest kind there is. Raises ClusterError where none is large enough."""
+        needed, largest = self._config.node.gpus, max(gpus_by_node(), default=0)
+        if largest < needed:
             raise ClusterError(
-                f"a trial needs a node with {self._config.node.gpus} GPUs; the largest of the cluster has {have}. "
-                "Set node.gpus, or join a cluster with --address"
+                f"a trial needs a node with {needed} GPUs; the largest of the cluster has {largest}. Set "
+                "node.gpus, or join another cluster with --address"
             )
+        self._context = dataclasses.replace(self._context, reserved_gpus=largest)
 
     def _ended(self, done: Finished) -> None:
         levels = [(r.level.concurrency, r.output_tokens_per_s) for r in done.rows if r.level]
@@ -209,19 +213,15 @@ class _Run:
                         sent = wanted
                         self.conductor.ended = self.conductor.ended or "stopped"
                         ray.get(self._board.stop.remote(wanted))
-                        self._display.say(
-                            "stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now"
-                        )
+                        self._display.say("stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now")
                     if now - renewed > _RENEW_S:
                         renewed = now
                         joined.renew()
                         self.conductor.study.claim(self._owner | {"renewed": time.time()})
-                    if nodes_for(self._config.node.gpus):
+                    if nodes_with(self._context.reserved_gpus):
                         node_seen = now
                     elif now - node_seen > _NO_NODE_S:
-                        error = ClusterError(
-                            f"no node with {self._config.node.gpus} GPUs for {_NO_NODE_S:.0f} s"
-                        )
+                        error = ClusterError(f"no node with {self._config.node.gpus} GPUs for {_NO_NODE_S:.0f} s")
                         bridge.error = bridge.error or error
                         os.kill(os.getpid(), signal.SIGTERM)
                     self._show()

@@ -52,9 +52,7 @@ def open_folder(store: ResultStore, config: SweepConfig, source: str) -> str:
         study_id = uuid.uuid4().hex[:12]
         write_bytes(id_file, f"{study_id}\n".encode())
     origin = " ".join(source.split())
-    text = (
-        f"# As run by {origin}: launcher resolved, `simulated:` merged in where it applies.\n{dump(config)}"
-    )
+    text = f"# As run by {origin}: launcher resolved, `simulated:` merged in where it applies.\n{dump(config)}"
     write_bytes(store.study_yaml, text.encode())
     return study_id
 
@@ -98,9 +96,7 @@ def move_aside(root: Path, lock: Path) -> Path | None:
         (target / lock.name).unlink()
         sync_folder(root.parent)
     except FileExistsError:
-        raise StudyBusy(
-            f"another sweep has just started this study; the old one was moved to {target}"
-        ) from None
+        raise StudyBusy(f"another sweep has just started this study; the old one was moved to {target}") from None
     except OSError as error:
         raise StoreError(
             f"cannot move {root} aside to {target}: {error.strerror or error}. Move it by hand and run again"

@@ -34,33 +34,23 @@ def parser() -> argparse.ArgumentParser:
         "being measured and stops cleanly, twice stops at once.",
     )
     options.add_argument("space", type=Path, help="the search space, a YAML file")
-    options.add_argument(
-        "--trials", type=_count, metavar="N", help="budget in trials, all runs of the study together"
-    )
+    options.add_argument("--trials", type=_count, metavar="N", help="budget in trials, all runs of the study together")
     options.add_argument(
         "--time-budget",
         type=_duration,
         metavar="2h",
         help="time for this run; no trial starts that would end later",
     )
-    options.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results/"
-    )
-    options.add_argument(
-        "--storage", metavar="URL", help="Optuna's storage, default: SQLite in the study's folder"
-    )
-    options.add_argument(
-        "--address", metavar="ADDRESS", help="an existing Ray cluster; default: start one here"
-    )
+    options.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results/")
+    options.add_argument("--storage", metavar="URL", help="Optuna's storage, default: SQLite in the study's folder")
+    options.add_argument("--address", metavar="ADDRESS", help="an existing Ray cluster; default: start one here")
     options.add_argument(
         "--launcher",
         choices=("auto", "simulated", "sglang"),
         metavar="KIND",
         help="auto, simulated or sglang",
     )
-    options.add_argument(
-        "--dry-run", action="store_true", help="start nothing: show the space, the price and commands"
-    )
+    options.add_argument("--dry-run", action="store_true", help="start nothing: show the space, the price and commands")
     options.add_argument("--fresh", action="store_true", help="move an existing study aside and start anew")
     return options
 

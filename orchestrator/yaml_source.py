@@ -44,9 +44,7 @@ def load_sweep(path: Path) -> tuple[SweepConfig, SweepConfig]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: is no text in UTF-8 (byte {error.start}): a search space is a YAML file"
-        ) from None
+        raise ConfigError(f"{path}: is no text in UTF-8 (byte {error.start}): a search space is a YAML file") from None
     return parse_sweep(text, str(path))
 
 
@@ -64,13 +62,9 @@ def parse_sweep(text: str, name: str) -> tuple[SweepConfig, SweepConfig]:
             raise _error(document, (_BLOCK, key), f"the block resizes a study; it cannot change {key}")
     kind = block["launcher"].get("kind", _BLOCK) if isinstance(block.get("launcher"), dict) else _BLOCK
     if kind != _BLOCK:
-        raise _error(
-            document, (_BLOCK, "launcher", "kind"), f"the block is for the simulated launcher, not {kind!r}"
-        )
+        raise _error(document, (_BLOCK, "launcher", "kind"), f"the block is for the simulated launcher, not {kind!r}")
     # Keys of the block stand where they were written.
-    lines = document.lines | {
-        path[1:]: line for path, line in document.lines.items() if path[:1] == (_BLOCK,)
-    }
+    lines = document.lines | {path[1:]: line for path, line in document.lines.items() if path[:1] == (_BLOCK,)}
     lines[()] = document.line(())
     applied = Document(name, _applied(data, block), lines)
     return written, _validate(applied.data, applied, _paths(block))

@@ -62,9 +62,7 @@ def read_document(text: str, name: str) -> Document:
         data = None if node is None else reader.value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ConfigError(
-            f"{name}:{mark.line + 1 if mark else 1}: {error.problem or error.context}"
-        ) from None
+        raise ConfigError(f"{name}:{mark.line + 1 if mark else 1}: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         shown = f"U+{error.character:04X}" if isinstance(error.character, int) else repr(error.character)
@@ -125,9 +123,7 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self._error(key_node, path, "a key is plain text")
             if key_node.tag == f"{_STANDARD}merge":
-                raise self._error(
-                    key_node, path, "the merge key << is not part of YAML 1.2: write the keys out"
-                )
+                raise self._error(key_node, path, "the merge key << is not part of YAML 1.2: write the keys out")
             key = self._scalar(key_node, path)
             if not isinstance(key, str):
                 raise self._error(key_node, path, f"the key {key_node.value!r} is read as {key!r}; quote it")
@@ -157,9 +153,7 @@ class _Reader:
         kind = next((kind for pattern, kind in _CORE if pattern.fullmatch(text)), "str")
         old = node.tag.removeprefix(_STANDARD)
         if kind == "str" and old != "str":
-            raise self._error(
-                node, path, f"{text!r} is a {old} in YAML 1.1 and text in 1.2: quote it to mean the text"
-            )
+            raise self._error(node, path, f"{text!r} is a {old} in YAML 1.1 and text in 1.2: quote it to mean the text")
         if kind == "null":
             return None
         if kind == "bool":

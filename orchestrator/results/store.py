@@ -61,9 +61,7 @@ class ResultStore:
     Every method raises `files.StoreError` where the system refuses, or a file is of a later version.
     """
 
-    def __init__(
-        self, root: Path, on_message: files.OnMessage | None = None, *, read_only: bool = False
-    ) -> None:
+    def __init__(self, root: Path, on_message: files.OnMessage | None = None, *, read_only: bool = False) -> None:
         self.root = root
         self._read_only = read_only
         self.study_yaml = root / "study.yaml"

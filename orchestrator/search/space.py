@@ -120,9 +120,7 @@ class SearchSpace:
                         raise SpaceError(path, f"{other} never takes the value {value!r}")
         ordered: dict[str, Knob] = {}
         while len(ordered) < len(given):
-            ready = [
-                k for n, k in given.items() if n not in ordered and ordered.keys() >= k.parameter.when.keys()
-            ]
+            ready = [k for n, k in given.items() if n not in ordered and ordered.keys() >= k.parameter.when.keys()]
             if not ready:
                 cycle = _cycle(given, ordered)
                 first = given[cycle[0]]
@@ -175,9 +173,7 @@ class SearchSpace:
         for value in knob.choices or ():
             yield from self._points({**params, knob.name: value}, index + 1)
 
-    def count(
-        self, identity: Callable[[Params], object | None], limit: int = 100_000
-    ) -> tuple[int, int, bool]:
+    def count(self, identity: Callable[[Params], object | None], limit: int = 100_000) -> tuple[int, int, bool]:
         """How many points, how many distinct identities among them (None is no server), and whether all were seen.
 
         Stops after `limit` points.

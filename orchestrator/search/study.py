@@ -61,9 +61,7 @@ class Study:
         # Optuna ignores other directions when it loads a study.
         stored = [d.name.lower() for d in self._study.directions]
         if stored != [self.direction]:
-            raise StudyError(
-                f"study {name!r} is stored with {stored}, now {self.direction} is asked: use --fresh"
-            )
+            raise StudyError(f"study {name!r} is stored with {stored}, now {self.direction} is asked: use --fresh")
         self._open: dict[int, optuna.Trial] = {}
 
     # ---- what is known -------------------------------------------------------------------------------------

@@ -83,9 +83,7 @@ def ends(launched: Mapping[int, list[FrozenTrial]]) -> dict[str, Told | None]:
         if not ended(attempts):
             found[identity] = None
         elif last.state is TrialState.COMPLETE:
-            found[identity] = Told(
-                Outcome.DUPLICATE, last.value, dict(last.constraints), f"same as trial {ordinal}"
-            )
+            found[identity] = Told(Outcome.DUPLICATE, last.value, dict(last.constraints), f"same as trial {ordinal}")
         else:
             found[identity] = Told(Outcome.DUPLICATE, reason=f"same as trial {ordinal}, which failed")
     return found
@@ -95,9 +93,7 @@ def answered_draws(trials: Iterable[FrozenTrial], ordinal: int) -> int:
     """How many draws of an ordinal were answered without a launch, in this run or an earlier one."""
     answered = {Outcome.DUPLICATE, Outcome.REFUSED}
     return sum(
-        t.user_attrs.get("ordinal") == ordinal
-        and t.state.is_finished()
-        and t.user_attrs.get("outcome") in answered
+        t.user_attrs.get("ordinal") == ordinal and t.state.is_finished() and t.user_attrs.get("outcome") in answered
         for t in trials
     )
 

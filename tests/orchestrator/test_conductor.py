@@ -290,6 +290,19 @@ def test_a_failed_candidate_counts_and_is_no_score(desk: Callable[..., Desk]) ->
     assert d.conductor.ended is None
 
 
+@pytest.mark.parametrize("kind", ["bad_argument", "cannot_run", "not_stopped"])
+def test_a_failure_that_every_trial_will_meet_ends_the_study(desk: Callable[..., Desk], kind: str) -> None:
+    d = desk()
+    d.run("a")
+    plan = d.conductor.next("b")
+    assert plan is not None
+    start = d.start(plan)
+    with pytest.raises(StudyFailed, match="unrecognized arguments: --foo"):
+        d.end("b", start, Outcome("failed", kind, "unrecognized arguments: --foo"))
+    assert d.conductor.next("c") is None
+    assert d.store.trials()[1][0].outcome.failure_kind == kind
+
+
 def test_a_node_lost_for_good_is_a_failed_trial(desk: Callable[..., Desk]) -> None:
     d = desk()
     d.run("a")

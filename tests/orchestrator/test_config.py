@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.config import SweepConfig, merge, parse_duration_s
+from orchestrator.config import Server, SweepConfig, merge, parse_duration_s
 from orchestrator.fields import value_key
 
 MINIMAL: dict[str, Any] = {
@@ -102,3 +102,9 @@ def test_values_are_one_setting_or_not() -> None:
     assert value_key([1, {"b": 2, "a": 1}]) == value_key([1.0, {"a": 1, "b": 2}])
     different = [1, True, "1", "true", None, "null", [1], ["1"], 0, False, "", 1.5]
     assert len({value_key(value) for value in different}) == len(different)
+
+
+@pytest.mark.parametrize("flag", ["api-key", "admin-api-key", "host", "port", "model-path"])
+def test_flags_that_are_secret_or_the_sweeps_own_are_refused(flag: str) -> None:
+    with pytest.raises(ValidationError, match="leave it out"):
+        Server(flags={flag: "x"})

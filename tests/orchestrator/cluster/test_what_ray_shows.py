@@ -55,10 +55,11 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         model="tiny",
         logs=tmp_path,
         gpus=8,
+        reserved_gpus=8,
     )
     with ray_cluster.cluster(None, "seen", logical_gpus=8) as joined:
         assert joined.dashboard_url.startswith("http://")
-        assert ray_cluster.nodes_for(8) == 1
+        assert ray_cluster.nodes_with(8) == 1
         from ray.dashboard.modules.job.sdk import JobSubmissionClient
 
         (job,) = JobSubmissionClient(joined.dashboard_url).list_jobs()

@@ -50,9 +50,7 @@ class Bench:
     def url(self) -> str:
         return f"sqlite:///{self.file}"
 
-    def study(
-        self, config: SweepConfig | None = None, name: str = "s", patience: Patience | None = None
-    ) -> Study:
+    def study(self, config: SweepConfig | None = None, name: str = "s", patience: Patience | None = None) -> Study:
         return Study(open_storage(self.url, patience), name, config or make_config())
 
     def dies(

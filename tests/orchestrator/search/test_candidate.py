@@ -60,9 +60,7 @@ EVERYTHING = {
     "env": {name: {"choices": values} for name, values in ENV.items()},
 }
 PARAMS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in {**FLAGS, **ENV}.items()})
-MODELS = {
-    m: Configurations(_config({}, EVERYTHING, m)) for m in ("m", "meta-llama/Llama-3-8B", "x/DeepSeek-V3")
-}
+MODELS = {m: Configurations(_config({}, EVERYTHING, m)) for m in ("m", "meta-llama/Llama-3-8B", "x/DeepSeek-V3")}
 
 
 @settings(max_examples=400, deadline=None)
@@ -116,18 +114,14 @@ def test_settings_that_sglang_makes_the_same_server_of_have_one_identity() -> No
         "speculative-num-steps": 5,
         "speculative-eagle-topk": 1,
     }
-    four, eight, six = (
-        configurations.candidate({**spec, "speculative-num-draft-tokens": n}) for n in (4, 64, 6)
-    )
+    four, eight, six = (configurations.candidate({**spec, "speculative-num-draft-tokens": n}) for n in (4, 64, 6))
     assert four.identity == eight.identity == six.identity
     assert four.canonical_flags["speculative-num-draft-tokens"] == 6
     assert four.flags["speculative-num-draft-tokens"] == 4
     other = configurations.candidate({**spec, "speculative-num-steps": 2})
     assert other.identity != four.identity
     # Without an algorithm the knobs are inert.
-    assert (
-        configurations.candidate({"speculative-num-steps": 5}).identity == configurations.baseline().identity
-    )
+    assert configurations.candidate({"speculative-num-steps": 5}).identity == configurations.baseline().identity
 
 
 def test_the_identity_knows_the_model_and_the_fixed_settings() -> None:
@@ -155,12 +149,9 @@ def test_a_shipped_space_is_counted_whole_with_each_half_judged_once(path: Path)
     with mock.patch("orchestrator.search.candidate.judge", wraps=judge) as judged:
         counted = configurations.space.count(configurations.identity)
     targets = {
-        target: [k.name for k in configurations.space.knobs if k.target == target]
-        for target in ("flags", "env")
+        target: [k.name for k in configurations.space.knobs if k.target == target] for target in ("flags", "env")
     }
-    halves = [
-        len({repr([point.get(name) for name in names]) for point in points}) for names in targets.values()
-    ]
+    halves = [len({repr([point.get(name) for name in names]) for point in points}) for names in targets.values()]
     # tp-size is fixed in each: one verdict on the environment holds for all flags.
     assert judged.call_count <= sum(halves)
     assert counted[0] == len(points)

@@ -167,9 +167,7 @@ def test_a_kill_before_any_write_of_an_ask_asks_the_same_and_loses_nothing(
 
 
 @pytest.mark.parametrize(("kind", "before"), [("random", 0), ("tpe", 4)])
-def test_a_kill_before_any_write_of_a_tell_takes_the_result_from_its_file(
-    bench: Bench, kind: str, before: int
-) -> None:
+def test_a_kill_before_any_write_of_a_tell_takes_the_result_from_its_file(bench: Bench, kind: str, before: int) -> None:
     """The file is written first; a trial with one is told from it and never launched again."""
     config = CONFIGS[kind]
     expected = straight(config, before + 3)

@@ -52,13 +52,9 @@ def spaces(draw: st.DrawFn) -> Space:
             entry["step"] = draw(st.sampled_from([0.1, 0.05, 0.2]))
         when: dict[str, Any] = {}
         for other in draw(st.lists(st.sampled_from(sorted(flags)), unique=True)) if flags else []:
-            possible = [
-                v for v in (Knob(other, "flags", flags[other]).choices or ()) if not isinstance(v, list)
-            ]
+            possible = [v for v in (Knob(other, "flags", flags[other]).choices or ()) if not isinstance(v, list)]
             if possible:
-                wanted = draw(
-                    st.lists(st.sampled_from(possible), min_size=1, max_size=2, unique_by=value_key)
-                )
+                wanted = draw(st.lists(st.sampled_from(possible), min_size=1, max_size=2, unique_by=value_key))
                 when[other] = wanted if len(wanted) > 1 else wanted[0]
         flags[name] = Parameter(**entry, when=when)
     # The order in the file is not the order of the conditions.
@@ -198,9 +194,7 @@ def test_a_continuous_range_keeps_its_ends_and_is_not_enumerated() -> None:
 
 
 def test_an_endless_range_costs_nothing_until_it_is_walked() -> None:
-    space = _space(
-        x={"int": [1, 10**15]}, y={"float": [0, 1], "step": 1e-12}, z={"int": [1, 2], "when": {"x": 10**14}}
-    )
+    space = _space(x={"int": [1, 10**15]}, y={"float": [0, 1], "step": 1e-12}, z={"int": [1, 2], "when": {"x": 10**14}})
     assert next(space.points()) == {"x": 1, "y": 0.0}
     assert space.count(lambda p: key(dict(p)), limit=10) == (10, 10, False)
     with pytest.raises(SpaceError, match="x never takes the value 0"):
@@ -235,9 +229,7 @@ def test_a_condition_on_null_holds_where_the_flag_is_left_out_but_not_where_it_h
 
 def test_a_long_chain_of_conditions_is_ordered_whatever_the_order_in_the_file() -> None:
     names = [f"p{i}" for i in range(40)]
-    entries = {
-        name: {"choices": [0, 1], "when": {names[i - 1]: 1} if i else {}} for i, name in enumerate(names)
-    }
+    entries = {name: {"choices": [0, 1], "when": {names[i - 1]: 1} if i else {}} for i, name in enumerate(names)}
     shuffled = random.Random(3).sample(names, len(names))
     space = _space(**{name: entries[name] for name in shuffled})
     assert [knob.name for knob in space.knobs] == names
@@ -247,9 +239,7 @@ def test_a_long_chain_of_conditions_is_ordered_whatever_the_order_in_the_file() 
 
 def test_the_split_puts_flags_and_environment_in_their_places() -> None:
     space = SearchSpace.build(
-        Space.model_validate(
-            {"flags": {"f": {"choices": [None, 2]}}, "env": {"E": {"choices": [None, 4, "LL"]}}}
-        )
+        Space.model_validate({"flags": {"f": {"choices": [None, 2]}}, "env": {"E": {"choices": [None, 4, "LL"]}}})
     )
     assert space.split({"f": 2, "E": 4}) == ({"f": 2}, {"E": "4"})
     assert space.split({"f": None, "E": None}) == ({}, {})
