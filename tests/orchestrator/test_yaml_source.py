@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_read_gives_one_line(tmp_path: Path) -> None:
         ),
         (
             f"{SPACE}launcher:\n  kind: simulated\n  python: python3\n",
-            "f.yaml:7: launcher.python: unknown key; valid here: kind, profile, startup_speedup",
+            "f.yaml:7: launcher.python: unknown key; valid here: kind, profile, startup_speedup, startup_timeout_s",
         ),
         (f"{SPACE}sampler:\n  kind: tpe\n  sede: 1\n", "f.yaml:7: sampler.sede: unknown key; did you mean 'seed'?"),
         (f"{SPACE}sampler:\n  kind: tpo\n", "f.yaml:6: sampler.kind: unknown kind 'tpo'; did you mean 'tpe'?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -103,9 +104,9 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_partial(tmp_path: Path, mon
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_file_limit() -> Iterator[None]:
-    """The system cuts every write of this process short at 64 bytes of a file."""
+    """The system cuts every write of this process short at 64 bytes of a file: no longer than one call."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
@@ -116,8 +117,8 @@ def small_file_limit() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, old)
 
 
-def test_a_write_the_system_cuts_short_leaves_nothing(tmp_path: Path, small_file_limit: None) -> None:
-    with pytest.raises(files.StoreError, match="cannot write"):
+def test_a_write_the_system_cuts_short_leaves_nothing(tmp_path: Path) -> None:
+    with small_file_limit(), pytest.raises(files.StoreError, match="cannot write"):
         files.write_table(tmp_path / "a.arrow", TABLE)
     assert visible(tmp_path) == []
 
