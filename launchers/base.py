@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from launchers.errors import LaunchError
 
 Flags = Mapping[str, Any]
 
@@ -100,6 +103,10 @@ class ServerHandle(ABC):
         """Whether the server's main process is running."""
 
     @abstractmethod
+    def failure(self) -> LaunchError:
+        """What its log says about a server that ended by itself."""
+
+    @abstractmethod
     def stop(self) -> StopReport:
         """Stop the server; return when every member is dead. A second call returns the first report."""
 
@@ -135,6 +142,10 @@ class Launcher(ABC):
         Raises a `launchers.errors.LaunchError` when it cannot; nothing is then left running, unless it is a
         `NotStopped`.
         """
+
+    @abstractmethod
+    def gpu_names(self) -> tuple[str, ...]:
+        """The GPUs of the node, one name each; simulated ones where `simulated`."""
 
     @abstractmethod
     def versions(self) -> Mapping[str, str]:

@@ -54,7 +54,7 @@ class LocalServer(ServerHandle):
         return not self.process.ended
 
     def failure(self) -> LaunchError:
-        """What its log says about a server that ended under load."""
+        """What its log says about a server that ended by itself."""
         self.process.wait_end(5)
         error = self._dialect.classify(self.process.tail(LOG_BYTES), self.process.exit_code, Phase.READY)
         return _redacted(error, self._secrets)

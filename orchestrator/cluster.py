@@ -101,9 +101,15 @@ def cluster(address: str | None, study: str, logical_gpus: int | None) -> Iterat
             logging_level=logging.ERROR,
             configure_logging=True,
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = f"joined at {address}" if address else "started here"
+    except BaseException as error:
+        reaper.watch()
+        ray.shutdown()
         reaper.close()
+        if isinstance(error, SystemExit):  # Ray's own handler of TERM, until ours is set again
+            raise KeyboardInterrupt from error
+        if not isinstance(error, ConnectionError | RuntimeError | ValueError):
+            raise
+        where = f"joined at {address}" if address else "started here"
         raise ClusterError(f"a Ray cluster cannot be {where}: {error}") from error
     try:
         # Ray 2.60 turns token authentication on for clusters that ray.init starts.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import importlib.metadata
+import platform
 import socket
 import tempfile
 import threading
@@ -25,12 +27,12 @@ from ray import tune
 
 from launchers.base import Phase, ServerHandle
 from launchers.errors import LaunchError, StartCancelled
-from launchers.local import LocalServer
 from launchers.process import stop_leftovers
 from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, StartInfo
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
+from orchestrator.benchmark.records import LevelRecord
 from orchestrator.board import LevelReport, NodeStatus, Stop
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
 from orchestrator.results.tables import requests_table
@@ -88,8 +90,9 @@ class NodeTrial(tune.Trainable):
                     if measured is None:
                         outcome = Outcome("interrupted")
                         break
-                    level, requests_seen = measured
-                    report = LevelReport(start, level, requests_seen(plan, start))
+                    level, record = measured
+                    table = requests_table(record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
+                    report = LevelReport(start, level, table)
                     ray.get(self._board.post.remote(plan.ordinal, report))
                     yield Report("level", concurrency=concurrency)
                     outcome = self._node.failure(server, level)
@@ -131,8 +134,8 @@ class Node:
         self.facts: dict[str, Any] = {
             "host": socket.gethostname(),
             "node_id": node_id,
-            "gpu_names": (),
-            "versions": dict(self._launcher.versions()),
+            "gpu_names": self._launcher.gpu_names(),
+            "versions": {**self._launcher.versions(), **_own_versions()},
         }
         stop_leftovers(context.study_id, context.run_id)
 
@@ -161,8 +164,8 @@ class Node:
             effective_settings=_effective(server.url),
         )
 
-    def measure(self, server: ServerHandle, concurrency: int, pulse: Pulse) -> Any:
-        """One level: its metrics, and a function that makes its requests' table. None when it was cancelled."""
+    def measure(self, server: ServerHandle, concurrency: int, pulse: Pulse) -> tuple[MeasuredLevel, LevelRecord] | None:
+        """One level and what it was computed from; None when it was cancelled."""
         workload = self._context.workload
         began = time.monotonic()
         pulse.enter("flushing", concurrency)
@@ -188,16 +191,12 @@ class Node:
             counters_before=record.counters_before,
             counters_after=record.counters_after,
         )
-        return level, lambda plan, start: requests_table(
-            record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id
-        )
+        return level, record
 
     def failure(self, server: ServerHandle, level: MeasuredLevel) -> Outcome | None:
         """Why the trial cannot go on after a level; None when it can."""
         if not server.alive():
-            assert isinstance(server, LocalServer)
-            error = server.failure()
-            return Outcome("failed", "crashed_under_load", error.message, f"concurrency {level.concurrency}")
+            return Outcome("failed", "crashed_under_load", server.failure().message, f"concurrency {level.concurrency}")
         if not level.comparable:
             metrics = level.metrics
             text = f"{metrics.requests_failed} of {metrics.requests_total} requests failed: {metrics.first_error}"
@@ -273,6 +272,12 @@ class Pulse:
                         self.stop = ray.get(self._board.beat.remote(status))
             self._wake.wait(_BEAT_S)
             self._wake.clear()
+
+
+def _own_versions() -> dict[str, str]:
+    """What measured: this project, and what it stands on."""
+    packages = ("sglang-orchestrator", "ray", "optuna", "aiohttp")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
 def _effective(url: str) -> dict[str, Any]:

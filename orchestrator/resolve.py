@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from launchers.gpus import gpu_names
 from launchers.sglang.launcher import sglang_found
 from launchers.simulated.profile import load_profile
 from orchestrator.config import SGLangLauncher, SimulatedLauncher, SweepConfig, merge
@@ -33,15 +32,8 @@ class Resolved:
 
 
 def count_gpus() -> int:
-    """NVIDIA GPUs of this machine, 0 where the driver's tool is not found or sees none."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return 0
-    try:
-        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    """GPUs of this machine."""
+    return len(gpu_names())
 
 
 def resolve(

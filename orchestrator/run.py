@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -92,6 +92,10 @@ class _Run:
         self._display = display
         self._began = time.monotonic()
         self._signals = 0
+        self._asked = Stop.NO
+        self._searching = False
+        self._node_seen = self._began
+        self._fatal: ClusterError | None = None
         self._board: Any = None
         self._fixed = fixed_settings(config)
         self._context = StudyContext(
@@ -136,7 +140,13 @@ class _Run:
             return conductor.ended or "budget"
         logical = self._config.node.gpus if self._resolved.simulated else None
         self._display.say(f"joining the Ray cluster at {address}" if address else "starting a local Ray cluster")
-        with cluster(address, self._config.study, logical) as joined:
+        with (
+            handlers(self._count_signal),
+            cluster(address, self._config.study, logical) as joined,
+            handlers(
+                self._count_signal  # Ray has set its own
+            ),
+        ):
             for line in joined.warnings:
                 self._display.say(f"warning: {line}")
             token = f"; token: {joined.token_command}" if joined.token_command else ""
@@ -144,11 +154,16 @@ class _Run:
             self._take_nodes()
             self._board = start_board(self._config.study)
             bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
-            with self._signal_handlers(), self._ticking(bridge, joined):
-                run_trials(bridge, self._context, self._board)
-            if bridge.error is not None:
-                logger.error("the study failed", exc_info=bridge.error)
-                raise bridge.error
+            self._node_seen = time.monotonic()
+            try:
+                with self._ticking(joined):
+                    run_trials(bridge, self._context, self._board)
+            finally:
+                # The cause, whatever Tune makes of it.
+                cause = self._fatal or bridge.error
+                if cause is not None:
+                    logger.error("the study failed", exc_info=cause)
+                    raise cause
         return conductor.ended or "budget"
 
     def _claim(self) -> None:
@@ -184,57 +199,63 @@ class _Run:
 
     # ---- signals and the tick --------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _signal_handlers(self) -> Iterator[None]:
-        """Once: finish the level, then stop. Twice: stop now. Set after Ray's own are."""
+    def _count_signal(self, number: int, frame: FrameType | None) -> None:
+        """Once: finish the level, then stop. Twice: stop now. Once more, or with nothing to stop: leave as it is.
 
-        def count(number: int, frame: FrameType | None) -> None:
-            self._signals += 1
-
-        before = {n: signal.signal(n, count) for n in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        What leaves is safe as well: guards stop the servers, and the next run puts the rest in order.
+        """
+        self._signals += 1
+        if self._signals > Stop.NOW or self._fatal or not self._searching:
+            raise KeyboardInterrupt
 
     @contextlib.contextmanager
-    def _ticking(self, bridge: Bridge, joined: Cluster) -> Iterator[None]:
+    def _ticking(self, joined: Cluster) -> Iterator[None]:
         """A thread beside Tune: shows the state, passes signals on, renews the claim."""
         over = threading.Event()
 
         def tick() -> None:
-            sent, renewed, node_seen = Stop.NO, time.monotonic(), time.monotonic()
+            renewed = time.monotonic()
             while not over.wait(_TICK_S):
                 try:
-                    now = time.monotonic()
-                    wanted = Stop(min(self._signals, Stop.NOW))
-                    if wanted > sent:
-                        sent = wanted
-                        self.conductor.ended = self.conductor.ended or "stopped"
-                        ray.get(self._board.stop.remote(wanted))
-                        self._display.say("stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now")
-                    if now - renewed > _RENEW_S:
-                        renewed = now
+                    self._pass_signals_on()
+                    self._watch_nodes()
+                    if time.monotonic() - renewed > _RENEW_S:
+                        renewed = time.monotonic()
                         joined.renew()
                         self.conductor.study.claim(self._owner | {"renewed": time.time()})
-                    if nodes_with(self._context.reserved_gpus):
-                        node_seen = now
-                    elif now - node_seen > _NO_NODE_S:
-                        error = ClusterError(f"no node with {self._config.node.gpus} GPUs for {_NO_NODE_S:.0f} s")
-                        bridge.error = bridge.error or error
-                        os.kill(os.getpid(), signal.SIGTERM)
                     self._show()
                 except Exception:
                     logger.warning("tick: %s", traceback.format_exc())
 
         thread = threading.Thread(target=tick, name="tick", daemon=True)
         thread.start()
+        self._searching = True
         try:
             yield
         finally:
+            self._searching = False
             over.set()
             thread.join()
+
+    def _pass_signals_on(self) -> None:
+        wanted = Stop(min(self._signals, Stop.NOW))
+        if wanted > self._asked:
+            self._asked = wanted
+            self.conductor.ended = self.conductor.ended or "stopped"
+            ray.get(self._board.stop.remote(wanted))
+            self._display.say("stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now")
+
+    def _watch_nodes(self) -> None:
+        """Tune waits for ever for a node that does not come (back); the study does not."""
+        now = time.monotonic()
+        if nodes_with(self._context.reserved_gpus):
+            self._node_seen = now
+        elif now - self._node_seen > _NO_NODE_S and self._fatal is None:
+            self._fatal = ClusterError(
+                f"no node with {self._context.reserved_gpus} GPUs has been there for {_NO_NODE_S:.0f} s. Bring one "
+                "back and run the same command again: what was measured is kept"
+            )
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _show(self) -> None:
         conductor = self.conductor
@@ -259,3 +280,14 @@ class _Run:
                 stopping=self._signals > 0,
             )
         )
+
+
+@contextlib.contextmanager
+def handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """INT and TERM go to the handler."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         return run_sweep(resolved, options)
+    except KeyboardInterrupt:
+        return _fail("interrupted; the same command continues", INTERRUPTED)
     except ConfigError as error:
         return _fail(str(error), BAD_USAGE)
     except (StudyBusy, StudyError, StudyFailed, StoreError, ClusterError, LaunchError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launchers.base import LaunchSpec, to_argv
+from launchers.gpus import gpu_names
 from launchers.local import LocalLauncher
 from launchers.secrets import refuse_secret_flags
 from launchers.sglang.dialect import SGLANG
@@ -51,6 +52,10 @@ class SGLangLauncher(LocalLauncher):
     @cached_property
     def _version(self) -> str:
         return installed_version(self.python) or "unknown"
+
+    def gpu_names(self) -> tuple[str, ...]:
+        """As the driver tells them."""
+        return gpu_names()
 
     def versions(self) -> Mapping[str, str]:
         """The installed version of sglang."""

@@ -13,6 +13,7 @@ from launchers.base import LaunchSpec, to_argv
 from launchers.local import LocalLauncher
 from launchers.secrets import refuse_secret_flags
 from launchers.sglang.dialect import SGLANG
+from launchers.simulated.profile import load_profile
 
 
 class SimulatedLauncher(LocalLauncher):
@@ -53,6 +54,11 @@ class SimulatedLauncher(LocalLauncher):
         phases = {k: float(v) for k, v in told.items() if isinstance(v, int | float)}
         graphs = told.get("cuda_graph") or {}
         return phases | {"cuda_graph": float(sum(graphs.values()))}
+
+    def gpu_names(self) -> tuple[str, ...]:
+        """The GPUs that the profile pretends to have."""
+        hardware = load_profile(self.profile).hardware
+        return (hardware.gpu,) * hardware.gpus
 
     def versions(self) -> Mapping[str, str]:
         """The version of SGLang that the twin mimics."""

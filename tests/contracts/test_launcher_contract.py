@@ -124,6 +124,7 @@ def test_phase_durations_are_seconds(started: Started) -> None:
 def test_a_server_knows_whether_it_is_simulated(started: Started) -> None:
     assert started.handle.simulated is started.launcher.simulated
     assert started.launcher.versions()["sglang"]
+    assert isinstance(started.launcher.gpu_names(), tuple)
 
 
 def test_what_runs_is_the_command_that_was_told(started: Started) -> None:

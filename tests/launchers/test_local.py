@@ -89,6 +89,9 @@ class ScriptLauncher(LocalLauncher):
     def startup_s(self, info: Mapping[str, Any], wall_s: Mapping[str, float]) -> dict[str, float]:
         return dict(wall_s)
 
+    def gpu_names(self) -> tuple[str, ...]:
+        return ()
+
     def versions(self) -> Mapping[str, str]:
         return {"sglang": "0"}
 

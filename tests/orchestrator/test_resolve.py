@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import resolve as module
 from orchestrator.config import SGLangLauncher, SimulatedLauncher
-from orchestrator.resolve import Resolved, count_gpus, resolve
+from orchestrator.resolve import Resolved, resolve
 from orchestrator.yaml_source import ConfigError, parse_sweep
 
 HEAD = """\
@@ -108,28 +107,3 @@ def test_an_unknown_profile_names_the_nearest(tmp_path: Path) -> None:
         resolved(f"launcher: {{kind: auto, profile: {tmp_path}/no.yaml}}\n")
     # A measured sweep has no use for it.
     assert not resolved("launcher: {kind: auto, profile: nonsense}\n", gpus=1, sglang=True).simulated
-
-
-@pytest.mark.parametrize(
-    ("script", "number"),
-    [
-        ("printf 'GPU 0: A (UUID: x)\\nGPU 1: A (UUID: y)\\n'", 2),
-        ("printf 'No devices were found\\n'; exit 6", 0),
-        ("printf 'NVIDIA-SMI has failed\\n' >&2; exit 9", 0),
-    ],
-)
-def test_gpus_are_counted_by_the_drivers_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, number: int
-) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f'#!/bin/sh\n[ "$1" = -L ] || exit 3\n{script}\n')
-    tool.chmod(0o755)
-    monkeypatch.setattr(module.shutil, "which", lambda name: str(tool) if name == "nvidia-smi" else None)
-    assert count_gpus() == number
-
-
-def test_no_tool_and_a_broken_tool_are_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
-    assert count_gpus() == 0
-    monkeypatch.setattr(module.shutil, "which", lambda name: str(tmp_path))
-    assert count_gpus() == 0

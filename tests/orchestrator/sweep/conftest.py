@@ -66,6 +66,8 @@ class Sweep:
                 env={**os.environ, **(env or {})},
             )
 
+    until = staticmethod(until)
+
     @property
     def output(self) -> str:
         return self.output_file.read_text(errors="replace")

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+import psutil
 import pyarrow as pa
+import pytest
 
 
 def test_a_study_is_interrupted_continued_and_done(sweep: Callable[..., Any], small_space: str) -> None:
@@ -94,3 +96,22 @@ def test_what_a_whole_run_prints_writes_and_shows_in_ray(sweep: Callable[..., An
     assert json.loads(table["requested_flags"][2].as_py())
     for name in ("study.yaml", "study.db", "trials/000000.arrow", "requests/000002.arrow"):
         assert (run.root / name).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_anything_runs_leaves_nothing(sweep: Callable[..., Any], number: int) -> None:
+    run = sweep()
+    run.wait_for("starting a local Ray cluster")
+    family: dict[int, psutil.Process] = {}
+
+    def rays() -> bool:
+        for child in psutil.Process(run.process.pid).children(recursive=True):
+            family.setdefault(child.pid, child)
+        return any("gcs_server" in " ".join(process.cmdline()) for process in family.values())
+
+    run.until(rays, "Ray's first process")
+    run.process.send_signal(number)
+    assert run.wait() == 130, run.output
+    assert "the same command continues" in run.output
+    assert "Traceback" not in run.output
+    run.until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family.values()), "the end of all")
