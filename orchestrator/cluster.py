@@ -210,7 +210,11 @@ class Bridge(Searcher):
 
 def run_trials(bridge: Bridge, context: StudyContext, board: Any) -> None:
     """Let Tune run trials until the conductor ends the search and the last trial is over."""
-    scratch = tempfile.mkdtemp(prefix="sweep-tune-")
+    prefix = f"sweep-tune-{context.study_id}-"
+    # Those of killed runs: the study's lock is held, so none of them is in use.
+    for old in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        shutil.rmtree(old, ignore_errors=True)
+    scratch = tempfile.mkdtemp(prefix=prefix)
     try:
         tune.Tuner(
             # As it is: what Tune's wrappers make of it has another name in the dashboard.

@@ -7,7 +7,6 @@ first; otherwise every running request decodes. Times are seconds of whatever cl
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -310,11 +309,3 @@ class Engine:
                 request.on_tokens(request, 0)
         elif request.counted:
             self.statistics.finished(request)
-
-    def abort_all(self, requests: Iterable[Request] | None = None) -> None:
-        """Abort these requests, or every one inside."""
-        chosen = requests if requests is not None else [*self.waiting, *self.running]
-        for request in list(chosen):
-            self.abort(request)
-        if requests is None and self.chunked is not None:
-            self.abort(self.chunked)

@@ -19,13 +19,8 @@ def encode(text: str, vocab_size: int) -> list[int]:
     return [zlib.crc32(piece.encode()) % vocab_size for piece in _PIECES.findall(text)]
 
 
-def token_text(token: int) -> str:
-    """The text of one token id, a short word with its space."""
-    return _TEXT[token % _SIZE]
-
-
 def token_bytes(token: int) -> bytes:
-    """As `token_text`, in UTF-8."""
+    """The text of one token id, a short word with its space, in UTF-8."""
     return _BYTES[token % _SIZE]
 
 

@@ -212,6 +212,8 @@ def check(root: Path, before: dict[tuple[int, int], Row]) -> list[str]:
     study_id = (root / "study.id").read_text().strip()
     if left := with_marker(f"ORCHESTRATOR_STUDY={study_id}"):
         problems.append(f"server processes are left: {left}")
+    if scratch := list(Path(tempfile.gettempdir()).glob(f"sweep-tune-{study_id}-*")):
+        problems.append(f"scratch folders are left: {scratch}")
     if list(root.rglob("*.partial")):
         problems.append("partial files are left")
     return problems
