@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 from ray.util.metrics import Gauge
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.analysis.rows import MeasuredLevel, StartInfo
 
@@ -136,5 +137,6 @@ class _Metrics:
 
 
 def start_board(study: str) -> Any:
-    """The board's actor handle. It needs no CPU and must outlive every node: it is not restarted."""
-    return ray.remote(Board).options(num_cpus=0, max_concurrency=1).remote(study)
+    """The board's actor handle. It needs no CPU, and stays beside the driver: any other node may be lost."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(Board).options(num_cpus=0, max_concurrency=1, scheduling_strategy=here).remote(study)

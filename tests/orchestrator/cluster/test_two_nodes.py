@@ -107,8 +107,22 @@ def test_two_nodes_share_a_study_and_a_lost_one_loses_nothing(
         rows = [row for row in store.rows() if row.outcome.state == "interrupted"]
         return [row for row in rows if row.start.node_id == doomed.node_id and levels([row]) == [1]]
 
-    until(lambda: halfway() or driver.poll() is not None, "a trial halfway on the node")
-    (lost,) = halfway()
+    def frozen_halfway() -> list[Row]:
+        """Such a trial with its server stopped: a worker outlives its raylet by seconds, and would finish it."""
+        rows = halfway()
+        servers = [pid for row in rows for pid in marked("START", str(row.start.start_id))]
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)
+        if servers and halfway() == rows:
+            return rows
+        for pid in servers:
+            os.kill(pid, signal.SIGCONT)
+        return []
+
+    found: list[Row] = []
+    until(lambda: found.extend(frozen_halfway()) or found or driver.poll() is not None, "a trial halfway on the node")
+    assert found, output(tmp_path)
+    (lost,) = found
     before = finished(tmp_path)
     two_nodes.remove_node(doomed, allow_graceful=False)
     until(lambda: driver.poll() is not None, "the end of the sweep")
@@ -127,11 +141,12 @@ def test_two_nodes_share_a_study_and_a_lost_one_loses_nothing(
         assert [row.level for row in rows] == [row.level for row in after[ordinal]]
     identities = [rows[0].trial.identity for rows in after.values()]
     assert len(set(identities)) == len(identities)
-    assert not servers_of((tmp_path / "two-nodes" / "study.id").read_text().strip())
+    assert not marked("STUDY", (tmp_path / "two-nodes" / "study.id").read_text().strip())
 
 
-def servers_of(study_id: str) -> list[int]:
-    marker, found = f"ORCHESTRATOR_STUDY={study_id}".encode(), []
+def marked(what: str, value: str) -> list[int]:
+    """Processes that carry this marker of ours."""
+    marker, found = f"ORCHESTRATOR_{what}={value}".encode(), []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             if marker in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
