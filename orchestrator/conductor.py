@@ -10,16 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.analysis.agreement import judged, lossy_thresholds
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
 from orchestrator.board import LevelReport
 from orchestrator.config import SweepConfig
 from orchestrator.plan import Report, TrialPlan
+from orchestrator.remedies import environment, retried, settled, stops_study
 from orchestrator.results.store import ResultStore
-from orchestrator.search.study import MAX_ATTEMPTS, Study, Told, Trial
 from orchestrator.search.study import Outcome as Ending
+from orchestrator.search.study import Study, Told, Trial
 
-#: Failures that say nothing of one configuration: an unknown flag, no interpreter, a node that is not clean.
-_EVERY_TRIAL = frozenset({"bad_argument", "cannot_run", "not_stopped"})
+#: How Optuna hears of a configuration that was launched and cannot run: by a constraint, not by a score.
+_CANNOT_RUN = {"runs": 1.0}
+#: And of one whose output is not the baseline's.
+_WRONG_OUTPUT = {"output": 1.0}
 
 Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
 
@@ -40,9 +44,16 @@ class Finished:
     """A trial that ended, for the display."""
 
     trial: Trial
+    #: State interrupted: it is run again, in this run or the next.
     outcome: Outcome
     rows: tuple[Row, ...]
     score: float | None
+
+    @property
+    def how(self) -> str:
+        """How it ended, for a person."""
+        again = self.outcome.state == "interrupted" and self.outcome.failure_kind
+        return "failed, to be started again" if again else self.outcome.state
 
 
 class StudyFailed(RuntimeError):
@@ -76,6 +87,8 @@ class Conductor:
         self._on_end = on_end
         self._clock = clock
         self._began = clock()
+        #: The baseline's start whose output the others are compared with.
+        self._reference: StartInfo | None = None
         self.live: dict[str, Trial] = {}
         self._baseline_up = False
         self._trial_s: list[float] = []
@@ -96,9 +109,11 @@ class Conductor:
             if not rows or rows[0].outcome.state == "interrupted":
                 self._give_up(trial)
         self.known = self.store.trials()
+        starts = [row.start for row in self.known.get(0) or self.store.levels(0)]
+        self._reference = next((start for start in reversed(starts) if start.outputs is not None), None)
         if 0 in self.known:
             outcome = self.known[0][0].outcome
-            _judge_baseline(outcome)
+            _judge_baseline(outcome, len(self.study.launched()[0]))
             self._baseline_up = outcome.state == "complete"
         return again
 
@@ -118,11 +133,15 @@ class Conductor:
             self.ended = "budget"
         return self.ended is not None
 
-    def _told_of(self, ordinal: int) -> Told | None:
+    def _told_of(self, ordinal: int, attempt: int) -> Told | None:
         rows = self.store.trial(ordinal)
-        if not rows or rows[0].outcome.state == "interrupted":
+        if not rows:
             return None
-        return self._told(rows[0].outcome, rows)
+        outcome = rows[0].outcome
+        # An interrupted trial's file may be that of an earlier attempt.
+        if outcome.state == "interrupted" and max(row.start.attempt for row in rows) != attempt:
+            return None
+        return self._told(outcome, rows)
 
     # ---- handing out -----------------------------------------------------------------------------------
 
@@ -158,7 +177,8 @@ class Conductor:
             return None
         self.live[key] = trial
         self._started[key] = self._clock()
-        self._keep(trial.ordinal, [row.level.concurrency for row in self.store.levels(trial.ordinal) if row.level])
+        levels = [row.level for row in self.store.levels(trial.ordinal)]
+        self._keep(trial.ordinal, [level.concurrency for level in levels if level and level.comparable])
         return self._plan(trial)
 
     def _out_of_time(self) -> bool:
@@ -169,7 +189,7 @@ class Conductor:
         return spent + (max(self._trial_s[-3:]) if self._trial_s else 0.0) > limit
 
     def _plan(self, trial: Trial) -> TrialPlan:
-        return TrialPlan(trial.ordinal, trial.attempt, dict(trial.candidate.flags), dict(trial.candidate.env))
+        return TrialPlan(trial.ordinal, trial.attempt, dict(trial.candidate.flags), environment(trial))
 
     # ---- taking back -----------------------------------------------------------------------------------
 
@@ -178,6 +198,8 @@ class Conductor:
         trial = self.live[key]
         if report.event == "ready" and trial.role == "baseline":
             self._baseline_up = True
+            if report.start is not None and report.start.outputs is not None:
+                self._reference = report.start
         if report.event == "level" and report.concurrency is not None:
             self._write(trial, report.concurrency)
 
@@ -185,8 +207,17 @@ class Conductor:
         measured = self._fetch(trial.ordinal, concurrency)
         if measured is None:
             raise StudyFailed(f"the level C={concurrency} of trial {trial.ordinal} was measured but got lost")
-        self.store.write_level(self._info(trial), measured.start, measured.level, measured.requests)
-        self._keep(trial.ordinal, [concurrency])
+        start = self._judged(trial, measured.start)
+        self.store.write_level(self._info(trial), start, measured.level, measured.requests)
+        # One that cannot be compared is measured again, should the trial start once more.
+        if measured.level.comparable:
+            self._keep(trial.ordinal, [concurrency])
+
+    def _judged(self, trial: Trial, start: StartInfo) -> StartInfo:
+        """The start with its output compared with the baseline's."""
+        sampled = self.config.workload.sampling.temperature > 0
+        lossy = sampled and trial.role != "baseline" and lossy_thresholds(trial.candidate.canonical_flags)
+        return judged(start, self._reference, lossy=lossy)
 
     def end(self, key: str, report: Report | None) -> Finished:
         """A trial is over; None: its node was lost, and Tune has given it up."""
@@ -195,14 +226,11 @@ class Conductor:
         if report is None or report.outcome is None:
             lost = Outcome("failed", "node_lost", "its node was lost each time it ran")
             report = Report("end", outcome=lost, start=StartInfo(trial.attempt, None))
-        outcome, start = report.outcome, report.start
-        assert outcome is not None
-        assert start is not None
-        if outcome.state == "interrupted":
-            if not self.ended:
-                self.ended = "stopped"
-            if trial.attempt >= MAX_ATTEMPTS:
-                outcome = Outcome("failed", "interrupted", f"interrupted {trial.attempt} times", None)
+        assert report.outcome is not None
+        assert report.start is not None
+        if report.outcome.state == "interrupted" and not self.ended:
+            self.ended = "stopped"
+        outcome, start = settled(report.outcome, trial), self._judged(trial, report.start)
         rows = self.store.finish_trial(self._info(trial), start, outcome)
         told = self._told(outcome, rows)
         self.study.tell(trial.ordinal, told)
@@ -210,16 +238,16 @@ class Conductor:
         done = Finished(trial, outcome, tuple(rows), told.score)
         self.known[trial.ordinal] = rows
         self._on_end(done)
-        if trial.role == "baseline":
-            self.ended = "failed" if outcome.state == "failed" else self.ended
-            _judge_baseline(outcome)
-        if outcome.failure_kind in _EVERY_TRIAL:
+        if stops_study(outcome):
             self.ended = "failed"
             raise StudyFailed(
                 f"trial {trial.ordinal} failed for a reason that other trials will meet too ({outcome.failure_kind}): "
                 f"{outcome.failure_message}. Mend the search space or the machine, then run again (with --fresh "
                 "where the space has changed)"
             )
+        if trial.role == "baseline" and outcome.state in ("failed", "infeasible"):
+            self.ended = "failed"
+            _judge_baseline(outcome, trial.attempt)
         if start.stop_proven is False:
             raise StudyFailed(
                 f"the server of trial {trial.ordinal} could not be stopped on {start.host}: processes of "
@@ -230,8 +258,13 @@ class Conductor:
     def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
         """What Optuna hears of an end."""
         if outcome.state == "interrupted":
-            return Told(Ending.INTERRUPTED, reason="stopped")
+            again = Ending.RETRIED if retried(outcome) else Ending.INTERRUPTED
+            return Told(again, reason=outcome.failure_kind or "stopped")
+        if outcome.state == "infeasible":
+            return Told(Ending.INFEASIBLE, violations=_CANNOT_RUN, reason=outcome.failure_kind)
         if outcome.state == "complete":
+            if any(row.start.output_differs for row in rows):
+                return Told(Ending.INFEASIBLE, violations=_WRONG_OUTPUT, reason="output_differs")
             score = metric_value(rows, self.config.score.objective.metric)
             if score is not None:
                 return Told(Ending.COMPLETE, score, self._violations(rows))
@@ -278,10 +311,11 @@ class Conductor:
         return (mean * max(0, self.remaining) + running) / max(1, self._nodes())
 
 
-def _judge_baseline(outcome: Outcome) -> None:
-    """Raise StudyFailed where the baseline failed."""
-    if outcome.state == "failed":
+def _judge_baseline(outcome: Outcome, starts: int) -> None:
+    """Raise StudyFailed where the baseline has failed for good."""
+    if outcome.state in ("failed", "infeasible"):
+        times = f", started {starts} times," if starts > 1 else ""
         raise StudyFailed(
-            f"the baseline failed ({outcome.failure_kind}): {outcome.failure_message}. Nothing can be compared "
+            f"the baseline{times} failed ({outcome.failure_kind}): {outcome.failure_message}. Nothing can be compared "
             "with it: mend `server:` or `workload:`, then start anew with --fresh"
         )

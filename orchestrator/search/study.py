@@ -1,6 +1,6 @@
 """The study in Optuna's storage: the one durable memory of the search.
 
-Optuna's numbers differ from our ordinals, since a re-run after an interruption is a new Optuna trial with the
+Optuna's numbers differ from our ordinals, since each further start of a trial is a new Optuna trial with the
 old ordinal, and so are the answers to duplicates and refusals, which are told to Optuna but never launched.
 """
 
@@ -21,7 +21,6 @@ from orchestrator.search.sampling import generator, sampler
 from orchestrator.search.space import Knob
 from orchestrator.search.storage import StudyError, open_storage
 from orchestrator.search.trials import (
-    MAX_ATTEMPTS,
     Outcome,
     Told,
     Trial,
@@ -29,10 +28,11 @@ from orchestrator.search.trials import (
     by_ordinal,
     ended,
     ends,
+    outcomes,
     stored_params,
 )
 
-__all__ = ["MAX_ATTEMPTS", "MAX_DRAWS", "Outcome", "Study", "StudyError", "Told", "Trial", "open_storage"]
+__all__ = ["MAX_DRAWS", "Outcome", "Study", "StudyError", "Told", "Trial", "open_storage"]
 
 #: Draws for one ordinal before one of the remaining points is taken.
 MAX_DRAWS = 24
@@ -44,12 +44,22 @@ class Study:
     Every method raises StudyError where the database cannot be used.
     """
 
-    def __init__(self, storage: optuna.storages.BaseStorage, name: str, config: SweepConfig) -> None:
-        """Create or load. Raises StudyError where the stored study searches in another direction."""
+    def __init__(
+        self,
+        storage: optuna.storages.BaseStorage,
+        name: str,
+        config: SweepConfig,
+        *,
+        nvlink: bool = False,
+        architecture: str | None = None,
+    ) -> None:
+        """Create or load. Raises StudyError where the stored study searches in another direction.
+
+        `nvlink` and `architecture`: what is known of the nodes and of the model, as for `Configurations`.
+        """
         self.config = config
-        self.configurations = Configurations(config)
+        self.know_nodes(nvlink=nvlink, architecture=architecture)
         self.direction = config.score.objective.direction
-        self._remaining = Remaining(self.configurations)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._study = optuna.create_study(
             storage=storage,
@@ -63,6 +73,11 @@ class Study:
         if stored != [self.direction]:
             raise StudyError(f"study {name!r} is stored with {stored}, now {self.direction} is asked: use --fresh")
         self._open: dict[int, optuna.Trial] = {}
+
+    def know_nodes(self, *, nvlink: bool, architecture: str | None) -> None:
+        """What is known of the nodes and of the model, as for `Configurations`: before anything is asked."""
+        self.configurations = Configurations(self.config, nvlink=nvlink, architecture=architecture)
+        self._remaining = Remaining(self.configurations)
 
     # ---- what is known -------------------------------------------------------------------------------------
 
@@ -83,28 +98,26 @@ class Study:
 
     # ---- resume --------------------------------------------------------------------------------------------
 
-    def reconcile(self, finished: Callable[[int], Told | None]) -> list[int]:
+    def reconcile(self, finished: Callable[[int, int], Told | None]) -> list[int]:
         """Put in order what an earlier run left; the ordinals that will be run again.
 
-        `finished(ordinal)` gives what the result files say of a trial, None when they hold no end of it.
-        Only to be called by the one owner of the study.
+        `finished(ordinal, attempt)` gives what the result files say of an attempt, None when they hold no end
+        of it. Only to be called by the one owner of the study.
         """
         for trial in self._trials():
             if trial.state is not TrialState.RUNNING:
                 continue
             # Without an attempt it was never launched: the same draw is simply made again.
             launched = trial.user_attrs.get("attempt")
-            told = finished(trial.user_attrs["ordinal"]) if launched else None
+            told = finished(trial.user_attrs["ordinal"], launched) if launched else None
             told = told or Told(Outcome.INTERRUPTED, reason="orchestrator_died")
             self._tell(optuna.Trial(self._study, trial._trial_id), told)
         again = []
         for ordinal, attempts in self.launched().items():
-            last = attempts[-1]
-            if last.state is TrialState.WAITING:
+            if attempts[-1].state is TrialState.WAITING:
                 again.append(ordinal)
             elif not ended(attempts):
-                attrs = {k: last.user_attrs[k] for k in ("ordinal", "role", "identity", "draw")}
-                self._enqueue(stored_params(last), attempt=last.user_attrs["attempt"] + 1, **attrs)
+                self._enqueue_again(attempts[-1])
                 again.append(ordinal)
         return again
 
@@ -122,6 +135,10 @@ class Study:
                 found.append(Trial(ordinal, last.number, attrs["role"], attrs["attempt"], candidate))
         return found
 
+    def _enqueue_again(self, last: FrozenTrial) -> None:
+        attrs = {k: last.user_attrs[k] for k in ("ordinal", "role", "identity", "draw")}
+        self._enqueue(stored_params(last), attempt=last.user_attrs["attempt"] + 1, **attrs)
+
     def _enqueue(self, params: dict[str, Any], **attrs: Any) -> None:
         # One transaction: no half-described trial is ever in the queue.
         self._study.enqueue_trial(params, user_attrs=attrs)
@@ -129,7 +146,7 @@ class Study:
     # ---- ask -----------------------------------------------------------------------------------------------
 
     def ask_again(self) -> Trial | None:
-        """The next interrupted trial to run again, with the parameters it had; None when there is none."""
+        """The next trial to start again, with the parameters it had; None when there is none."""
         if not any(t.state is TrialState.WAITING for t in self._trials()):
             return None
         trial = self._study.ask()
@@ -190,14 +207,30 @@ class Study:
     def _opened(self, trial: optuna.Trial, candidate: Candidate) -> Trial:
         attrs = trial.user_attrs
         self._open[attrs["ordinal"]] = trial
-        return Trial(attrs["ordinal"], trial.number, attrs["role"], attrs["attempt"], candidate)
+        before = outcomes(self.launched()[attrs["ordinal"]])
+        return Trial(
+            attrs["ordinal"],
+            trial.number,
+            attrs["role"],
+            attrs["attempt"],
+            candidate,
+            interruptions=sum(outcome is Outcome.INTERRUPTED for outcome, _ in before),
+            failures=tuple(reason for outcome, reason in before if outcome is Outcome.RETRIED),
+        )
 
     # ---- tell ----------------------------------------------------------------------------------------------
 
     def tell(self, ordinal: int, told: Told) -> None:
-        """Tell the end of a launched trial. Its result file is on disk before (write, then tell)."""
+        """Tell the end of a launched trial. Its result file is on disk before (write, then tell).
+
+        One that is to be retried is asked again next.
+        """
         self._tell(self._open[ordinal], told)
         del self._open[ordinal]
+        attempts = self.launched()[ordinal]
+        # Killed before this, `reconcile` does it.
+        if told.outcome is Outcome.RETRIED and not ended(attempts):
+            self._enqueue_again(attempts[-1])
 
     def _tell(self, trial: optuna.Trial, told: Told) -> None:
         """One trial's end. A score that is no finite number above 0 is a failure, never a value.
@@ -217,9 +250,8 @@ class Study:
         if told.score is not None:
             self._study.tell(trial, told.score)
         else:
-            # A refused one is PRUNED with a violated constraint: TPE then learns to avoid it.
-            state = TrialState.PRUNED if told.outcome is Outcome.REFUSED else TrialState.FAIL
-            self._study.tell(trial, state=state)
+            # What cannot run is PRUNED with a violated constraint: TPE then learns to avoid it.
+            self._study.tell(trial, state=TrialState.PRUNED if told.violations else TrialState.FAIL)
 
     def _note(self, trial: optuna.Trial, **attrs: Any) -> None:
         for name, value in attrs.items():

@@ -1,11 +1,11 @@
 """Trials of ours and how they stand in Optuna: pure reading of its records.
 
 A trial is one launched configuration and has an *ordinal*: 0 is the baseline, 1, 2, ... the candidates. Each
-start of it is an Optuna trial with the *attempt* 1, 2 or 3. What was never launched has no attempt.
+start of it is an Optuna trial with an *attempt*: 1, 2, ... What was never launched has no attempt.
 
-Counting rule: a launched trial counts towards the budget once it is complete, has failed for a reason of its
-own, or was interrupted at each of its attempts. Interrupted ones that run again, duplicates and refused
-configurations do not count.
+Counting rule: a launched trial counts towards the budget once it has its end: it is complete, cannot run, has
+failed for a reason of its own, or was given up after too many interruptions or failures. Those that run again,
+duplicates and refused configurations do not count.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.search.candidate import Candidate
 
-#: A trial is started at most this often: once, and twice more after interruptions.
-MAX_ATTEMPTS = 3
+#: A trial is given up once it was interrupted this often.
+MAX_INTERRUPTIONS = 3
+#: A trial is given up once this many of its starts failed for a reason that another start may not meet, by role.
+#: Without a baseline nothing can be compared, so it gets one try more.
+MAX_FAILURES = {"baseline": 3, "candidate": 2}
 
 
 class Outcome(StrEnum):
@@ -28,8 +31,14 @@ class Outcome(StrEnum):
 
     COMPLETE = "complete"
     FAILED = "failed"
+    #: It was launched, and cannot run at all or is of no use.
+    INFEASIBLE = "infeasible"
     INTERRUPTED = "interrupted"
+    #: It failed for a reason that another start may not meet, and is started again.
+    RETRIED = "retried"
+    #: Never launched: the same configuration has an end, or runs now.
     DUPLICATE = "duplicate"
+    #: Never launched: the rules know that it cannot run.
     REFUSED = "refused"
 
 
@@ -40,9 +49,23 @@ class Trial:
     ordinal: int
     optuna_number: int
     role: str
-    #: 1 for the first start; a re-run after an interruption has the next number.
+    #: 1 for the first start; each further one has the next number.
     attempt: int
     candidate: Candidate
+    #: How often it was interrupted before.
+    interruptions: int = 0
+    #: Why its earlier starts failed, those that were tried again.
+    failures: tuple[str, ...] = ()
+
+    @property
+    def last_interruption(self) -> bool:
+        """Whether one more interruption is one too many."""
+        return self.interruptions + 1 >= MAX_INTERRUPTIONS
+
+    @property
+    def last_failure(self) -> bool:
+        """Whether one more failure is one too many."""
+        return len(self.failures) + 1 >= MAX_FAILURES[self.role]
 
 
 @dataclass(frozen=True)
@@ -65,13 +88,23 @@ def by_ordinal(trials: Iterable[FrozenTrial]) -> dict[int, list[FrozenTrial]]:
     return attempts
 
 
+def outcomes(attempts: Iterable[FrozenTrial]) -> list[tuple[Outcome, str]]:
+    """How the attempts ended and why, those without an end left out."""
+    told = (attempt.user_attrs for attempt in attempts if attempt.state.is_finished())
+    return [(Outcome(attrs["outcome"]), attrs.get("reason", "")) for attrs in told if "outcome" in attrs]
+
+
 def ended(attempts: list[FrozenTrial]) -> bool:
-    """Whether a launched trial has its end: complete, failed by itself, or interrupted too often."""
-    last = attempts[-1]
-    if not last.state.is_finished():
+    """Whether a launched trial has its end."""
+    if not attempts[-1].state.is_finished():
         return False
-    interrupted = last.user_attrs.get("outcome") == Outcome.INTERRUPTED
-    return not interrupted or last.user_attrs["attempt"] >= MAX_ATTEMPTS
+    known = [outcome for outcome, _ in outcomes(attempts)]
+    last = known[-1] if known else None
+    if last is Outcome.INTERRUPTED:
+        return known.count(last) >= MAX_INTERRUPTIONS
+    if last is Outcome.RETRIED:
+        return known.count(last) >= MAX_FAILURES[attempts[-1].user_attrs["role"]]
+    return True
 
 
 def ends(launched: Mapping[int, list[FrozenTrial]]) -> dict[str, Told | None]:
@@ -85,7 +118,10 @@ def ends(launched: Mapping[int, list[FrozenTrial]]) -> dict[str, Told | None]:
         elif last.state is TrialState.COMPLETE:
             found[identity] = Told(Outcome.DUPLICATE, last.value, dict(last.constraints), f"same as trial {ordinal}")
         else:
-            found[identity] = Told(Outcome.DUPLICATE, reason=f"same as trial {ordinal}, which failed")
+            # Of one that is infeasible the search shall learn as of one that was refused.
+            violations = dict(last.constraints) if last.state is TrialState.PRUNED else None
+            reason = f"same as trial {ordinal}, which {'is infeasible' if violations else 'failed'}"
+            found[identity] = Told(Outcome.DUPLICATE, violations=violations, reason=reason)
     return found
 
 

@@ -4,108 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conductor_desk import Desk
 
-from orchestrator.analysis.rows import Outcome, Row, StartInfo
-from orchestrator.benchmark.records import LevelRecord, RequestRecord
-from orchestrator.board import LevelReport
-from orchestrator.conductor import Conductor, Identification, StudyFailed
-from orchestrator.config import SweepConfig
-from orchestrator.plan import Report, TrialPlan
+from orchestrator.analysis.rows import Outcome
+from orchestrator.conductor import StudyFailed
+from orchestrator.plan import Report
 from orchestrator.results.files import StoreError
-from orchestrator.results.store import ResultStore
-from orchestrator.results.tables import requests_table
-from orchestrator.search.storage import open_storage
-from orchestrator.search.study import Study
-from orchestrator.yaml_source import parse_sweep
-
-SPACE = """
-study: conducted
-model: tiny
-launcher: {kind: simulated, profile: tiny}
-space:
-  flags:
-    max-running-requests: {choices: [2, 4, 8]}
-    schedule-policy: {choices: [fcfs, lpm]}
-workload: {concurrency: [1, 4]}
-score: {metric: output_tokens_per_s, concurrency: 4}
-constraints: ["ttft_ms.p99@4 <= 150"]
-budget: {trials: 4}
-sampler: {kind: random, seed: 5}
-"""
-Build = Callable[..., Row]
-
-
-class Desk:
-    """A conductor with its surroundings: nodes that do what the test says, and a clock it moves."""
-
-    def __init__(self, folder: Path, build_row: Build, changes: dict[str, Any] | None = None, nodes: int = 1) -> None:
-        config, _ = parse_sweep(SPACE, "conducted.yaml")
-        self.config = SweepConfig.model_validate({**config.model_dump(by_alias=True), **(changes or {})})
-        self.store = ResultStore(folder)
-        self.study = Study(open_storage(f"sqlite:///{folder}/study.db"), "conducted", self.config)
-        self.now = 0.0
-        self.nodes = nodes
-        self.levels: dict[tuple[int, int], LevelReport] = {}
-        self.kept: dict[int, set[int]] = {}
-        self._build_row = build_row
-        self._starts = 0
-        self.conductor = Conductor(
-            self.config,
-            self.study,
-            self.store,
-            Identification("id-1", True, "tiny", lambda plan: f"launch {plan.ordinal}"),
-            nodes=lambda: self.nodes,
-            fetch=lambda ordinal, concurrency: self.levels.pop((ordinal, concurrency), None),
-            keep=lambda ordinal, kept: self.kept.setdefault(ordinal, set()).update(kept),
-            clock=lambda: self.now,
-        )
-
-    def start(self, plan: TrialPlan) -> StartInfo:
-        self._starts += 1
-        return StartInfo(plan.attempt, f"start-{self._starts}", host="vm", stop_proven=True)
-
-    def measure(self, key: str, plan: TrialPlan, start: StartInfo, concurrency: int, **figures: Any) -> None:
-        """The node has measured a level: it is on the board, and Tune reports it."""
-        row = self._build_row(trial=plan.ordinal, concurrency=concurrency, **figures)
-        assert row.level is not None
-        record = RequestRecord(0, 0, False, 0.0, 1.0, (0.5,), (4.0,), output_tokens=4)
-        level = LevelRecord(concurrency, (record,), (0.0, 1.0), (0.0, 1.0), True)
-        table = requests_table(level, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
-        self.levels[plan.ordinal, concurrency] = LevelReport(start, row.level, table)
-        self.conductor.report(key, Report("level", concurrency=concurrency))
-
-    def run(self, key: str, rate: float = 100.0, took_s: float = 10.0, **figures: Any) -> TrialPlan | None:
-        """A whole trial on a node that does everything right; None where none is handed out."""
-        plan = self.conductor.next(key)
-        if plan is None:
-            return None
-        start = self.start(plan)
-        self.conductor.report(key, Report("ready", start=start))
-        for concurrency in self.config.workload.concurrency:
-            if concurrency not in self.kept.get(plan.ordinal, set()):
-                self.measure(key, plan, start, concurrency, rate=rate, **figures)
-        self.now += took_s
-        self.end(key, start, Outcome("complete"))
-        return plan
-
-    def end(self, key: str, start: StartInfo, outcome: Outcome) -> None:
-        self.conductor.end(key, Report("end", outcome=outcome, start=start))
-
-    def optuna_states(self) -> list[str]:
-        return [t.state.name for t in self.study._study.trials]
-
-
-@pytest.fixture
-def desk(tmp_path: Path, build_row: Build) -> Callable[..., Desk]:
-    def make(**options: Any) -> Desk:
-        return Desk(tmp_path, build_row, **options)
-
-    tmp_path.mkdir(exist_ok=True)
-    return make
 
 
 def test_the_budget_is_used_exactly_and_the_baseline_comes_first(desk: Callable[..., Desk]) -> None:
@@ -270,37 +177,13 @@ def test_a_finished_file_that_was_not_told_is_told_not_run_again(
     assert later.study._study.trials[0].value == 321.0
 
 
-def test_a_failed_baseline_ends_the_study_with_the_reason(desk: Callable[..., Desk]) -> None:
-    d = desk()
-    plan = d.conductor.next("a")
-    assert plan is not None
-    with pytest.raises(StudyFailed, match=r"out_of_memory.*does not fit.*--fresh"):
-        d.end("a", d.start(plan), Outcome("failed", "out_of_memory", "it does not fit"))
-    assert d.conductor.next("b") is None
-
-
 def test_a_failed_candidate_counts_and_is_no_score(desk: Callable[..., Desk]) -> None:
     d = desk()
     d.run("a")
-    plan = d.conductor.next("b")
-    assert plan is not None
-    d.end("b", d.start(plan), Outcome("failed", "crashed", "it died"))
+    d.fail("b", "requests_failed")
     assert d.optuna_states() == ["COMPLETE", "FAIL"]
     assert d.conductor.remaining == 2
     assert d.conductor.ended is None
-
-
-@pytest.mark.parametrize("kind", ["bad_argument", "cannot_run", "not_stopped"])
-def test_a_failure_that_every_trial_will_meet_ends_the_study(desk: Callable[..., Desk], kind: str) -> None:
-    d = desk()
-    d.run("a")
-    plan = d.conductor.next("b")
-    assert plan is not None
-    start = d.start(plan)
-    with pytest.raises(StudyFailed, match="unrecognized arguments: --foo"):
-        d.end("b", start, Outcome("failed", kind, "unrecognized arguments: --foo"))
-    assert d.conductor.next("c") is None
-    assert d.store.trials()[1][0].outcome.failure_kind == kind
 
 
 def test_a_node_lost_for_good_is_a_failed_trial(desk: Callable[..., Desk]) -> None:

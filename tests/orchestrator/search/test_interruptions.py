@@ -101,7 +101,7 @@ class Disk:
         text = "failed" if told.score is None else str(told.score)
         (self._folder / f"{trial.ordinal}.result").write_text(text)
 
-    def finished(self, ordinal: int) -> Told | None:
+    def finished(self, ordinal: int, attempt: int) -> Told | None:
         path = self._folder / f"{ordinal}.result"
         if not path.exists():
             return None
@@ -154,7 +154,7 @@ def test_a_kill_before_any_write_of_an_ask_asks_the_same_and_loses_nothing(
         step(study)
     relaunched = []
     for write, last, resumed in Kills(bench, config).at_each_write(launch_only):
-        again = resumed.reconcile(lambda ordinal: None)
+        again = resumed.reconcile(lambda ordinal, attempt: None)
         assert TrialState.RUNNING not in states(resumed), write
         assert again == ([before] if last else []), write
         assert len(waiting(resumed)) == len(again), write
@@ -211,10 +211,10 @@ def test_a_kill_before_any_write_of_a_relaunch_keeps_the_parameters(bench: Bench
         step(study)
     bench.dies(launch_only, config)
     resumed = bench.study(config)
-    assert resumed.reconcile(lambda ordinal: None) == [7]
+    assert resumed.reconcile(lambda ordinal, attempt: None) == [7]
     for write, last, later in Kills(bench, config).at_each_write(launch_only):
         popped = write > 0
-        assert later.reconcile(lambda ordinal: None) == [7], write
+        assert later.reconcile(lambda ordinal, attempt: None) == [7], write
         assert TrialState.RUNNING not in states(later), write
         assert len(waiting(later)) == 1, write
         trial = later.ask_again()
@@ -226,6 +226,29 @@ def test_a_kill_before_any_write_of_a_relaunch_keeps_the_parameters(bench: Bench
         assert write <= 8 or last
 
 
+def test_a_kill_before_any_write_of_a_retry_retries_once(bench: Bench) -> None:
+    """Whether its failure was told, half told or asked again: it is started once more, with what it had."""
+    config = CONFIGS["random"]
+    expected = straight(config, 4)
+    study = bench.study(config)
+    for _ in range(2):
+        step(study)
+    failure = Told(Outcome.RETRIED, reason="port_conflict")
+    writes = 0
+    for write, _, resumed in Kills(bench, config).at_each_write(lambda study: study.tell(2, failure), launch_only):
+        assert resumed.reconcile(lambda ordinal, attempt: failure if attempt == 1 else None) == [2], write
+        assert TrialState.RUNNING not in states(resumed), write
+        again = next_trial(resumed)
+        assert again is not None
+        assert (again.ordinal, again.attempt, again.failures) == (2, 2, ("port_conflict",)), write
+        assert (2, dict(again.candidate.params)) == expected[2], write
+        assert again.last_failure
+        resumed.tell(2, Told(Outcome.FAILED, reason="port_conflict"))
+        assert step(resumed) == expected[3], write
+        writes += 1
+    assert writes > 3
+
+
 def test_a_kill_before_any_write_of_a_resume_leaves_a_resume(bench: Bench) -> None:
     config = CONFIGS["random"]
     expected = straight(config, 5)
@@ -235,9 +258,9 @@ def test_a_kill_before_any_write_of_a_resume_leaves_a_resume(bench: Bench) -> No
     bench.dies(launch_only, config)
     writes = 0
     for write, _, resumed in Kills(bench, config).at_each_write(
-        lambda study: discard(study.reconcile(lambda ordinal: None))
+        lambda study: discard(study.reconcile(lambda ordinal, attempt: None))
     ):
-        assert resumed.reconcile(lambda ordinal: None) == [3], write
+        assert resumed.reconcile(lambda ordinal, attempt: None) == [3], write
         (queued,) = waiting(resumed)
         assert (queued.user_attrs["ordinal"], queued.user_attrs["attempt"]) == (3, 2), write
         assert [step(resumed), step(resumed)] == expected[3:], write
@@ -251,7 +274,7 @@ def test_a_trial_that_waits_survives_any_number_of_resumes(bench: Bench) -> None
     bench.dies(launch_only, config)
     for _ in range(5):
         study = bench.study(config)
-        assert study.reconcile(lambda ordinal: None) == [1]
+        assert study.reconcile(lambda ordinal, attempt: None) == [1]
         (queued,) = waiting(study)
         assert queued.user_attrs["attempt"] == 2
 
@@ -269,7 +292,7 @@ def test_an_exhausted_samplers_pick_survives_a_kill(bench: Bench) -> None:
     for write, last, resumed in Kills(bench, config).at_each_write(
         lambda study: discard(study._ask_remaining(1, known))
     ):
-        again = resumed.reconcile(lambda ordinal: None)
+        again = resumed.reconcile(lambda ordinal, attempt: None)
         assert again == ([] if write == 0 else [1]), write
         trial = resumed.ask_again() or resumed._ask_remaining(1, known)
         assert trial is not None
@@ -300,7 +323,7 @@ def test_an_interrupted_search_asks_what_an_uninterrupted_one_asks(
             write = None if ordinal % 2 else (2, 14, 17, 20, 23)[ordinal // 6]
             kills += bench.dies(launch_only, config, write)
             study = bench.study(config)
-            study.reconcile(lambda ordinal: None)
+            study.reconcile(lambda ordinal, attempt: None)
             launched = ordinal in study.launched()
             amid_draws += not launched and answered_draws(study._study.trials, ordinal) > 0
         got.append(step(study))

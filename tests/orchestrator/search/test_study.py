@@ -12,7 +12,8 @@ from optuna.trial import TrialState
 from study_bench import Bench, make_config
 
 from orchestrator.config import SweepConfig
-from orchestrator.search.study import MAX_ATTEMPTS, Outcome, Study, StudyError, Told, Trial, open_storage
+from orchestrator.search.study import Outcome, Study, StudyError, Told, Trial, open_storage
+from orchestrator.search.trials import MAX_INTERRUPTIONS
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -216,7 +217,7 @@ def test_a_resume_finishes_the_budget_and_does_not_add_to_it(bench: Bench) -> No
         launch(study, Told(Outcome.FAILED, reason="oom_gpu") if number in (7, 77, 177) else DONE)
     open_one = launch(study, None)
     resumed = bench.study(config)
-    assert resumed.reconcile(lambda ordinal: None) == [open_one]
+    assert resumed.reconcile(lambda ordinal, attempt: None) == [open_one]
     assert len(resumed.counted()) == 203
     assert remaining(resumed, 500) == 297
     again = resumed.ask_again()
@@ -233,7 +234,7 @@ def test_interrupted_duplicate_and_refused_trials_use_no_budget(bench: Bench) ->
     study = bench.study(config)
     while remaining(study, 6):
         study = bench.study(config)
-        again = study.reconcile(lambda ordinal: None)
+        again = study.reconcile(lambda ordinal, attempt: None)
         trial = study.ask_again() or (study.ask() if study.launched() else study.ask_baseline())
         assert trial is not None
         assert not again or trial.ordinal == again[0]
@@ -245,19 +246,19 @@ def test_interrupted_duplicate_and_refused_trials_use_no_budget(bench: Bench) ->
     assert study.counted() == [0, 1, 2, 3, 4, 5]
     # Resumed when done: nothing runs again, nothing remains.
     study = bench.study(config)
-    assert study.reconcile(lambda ordinal: None) == []
+    assert study.reconcile(lambda ordinal, attempt: None) == []
     assert study.ask_again() is None
     assert (study.running(), remaining(study, 6)) == ([], 0)
 
 
 def test_a_trial_that_is_interrupted_each_time_is_given_up_and_counts(bench: Bench) -> None:
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    for attempt in range(1, MAX_INTERRUPTIONS + 1):
         study = bench.study()
-        study.reconcile(lambda ordinal: None)
+        study.reconcile(lambda ordinal, attempt: None)
         trial = study.ask_again() or study.ask_baseline()
         assert (trial.ordinal, trial.attempt) == (0, attempt)
     study = bench.study()
-    assert study.reconcile(lambda ordinal: None) == []
+    assert study.reconcile(lambda ordinal, attempt: None) == []
     assert study.ask_again() is None
     assert study.counted() == [0]
 
@@ -324,9 +325,9 @@ for kind in ("tpe", "random"):
         study.tell(trial.ordinal, Told(Outcome.COMPLETE, score, {"c": -1.0}))
     study.ask()
     study = Study(open_storage(sys.argv[1]), kind, config)
-    study.reconcile(lambda ordinal: None)
+    study.reconcile(lambda ordinal, attempt: None)
     study.ask_again()
-    study.reconcile(lambda ordinal: Told(Outcome.COMPLETE, 1.0, {"c": 1.0}))
+    study.reconcile(lambda ordinal, attempt: Told(Outcome.COMPLETE, 1.0, {"c": 1.0}))
 """
 
 
