@@ -12,6 +12,7 @@ import optuna
 from rich.console import Console
 
 from launchers.errors import LaunchError
+from launchers.topology import nvlink_everywhere
 from orchestrator.config import parse_duration_s
 from orchestrator.lock import StudyBusy
 from orchestrator.plan import make_launcher
@@ -71,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ray takes seconds to import: not for a typo in the file.
     from orchestrator.cluster import ClusterError
     from orchestrator.conductor import StudyFailed
+    from orchestrator.inspection import NodesUnfit
     from orchestrator.run import run_sweep
 
     try:
@@ -79,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted; the same command continues", INTERRUPTED)
     except ConfigError as error:
         return _fail(str(error), BAD_USAGE)
-    except (StudyBusy, StudyError, StudyFailed, StoreError, ClusterError, LaunchError) as error:
+    except (StudyBusy, StudyError, StudyFailed, NodesUnfit, StoreError, ClusterError, LaunchError) as error:
         return _fail(str(error), FAILED)
 
 
@@ -96,9 +98,10 @@ def _configured(options: argparse.Namespace) -> Resolved:
 
 
 def _dry_run(console: Console, resolved: Resolved) -> int:
-    launcher = make_launcher(resolved.launcher, Path())
-    study = Study(optuna.storages.InMemoryStorage(), "dry-run", resolved.config)
-    print_dry_run(console, resolved.config, resolved.written, launcher, study)
+    launcher = make_launcher(resolved.launcher, Path(), Path.cwd())
+    nvlink = None if resolved.simulated else nvlink_everywhere()
+    study = Study(optuna.storages.InMemoryStorage(), "dry-run", resolved.config, nvlink=bool(nvlink))
+    print_dry_run(console, resolved.config, resolved.written, launcher, study, nvlink)
     return FINISHED
 
 

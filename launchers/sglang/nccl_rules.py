@@ -22,10 +22,12 @@ from launchers.sglang.verdict import KILLED, Draft, Rejection
 #: What a tensor-parallel server of SGLang calls.
 _CALLED = {"allreduce": "AllReduce", "allgather": "AllGather", "broadcast": "Broadcast"}
 _SELECTIONS = (("NCCL_ALGO", ALGORITHMS), ("NCCL_PROTO", PROTOCOLS))
+#: The only flags that are looked at here.
+NCCL_FLAGS = ("tp-size", "pp-size", "enable-nccl-nvls", "enable-symm-mem", "enable-deterministic-inference")
 #: Old and new name of the same bound.
 _RENAMED = {"NCCL_MIN_NCHANNELS": "NCCL_MIN_CTAS", "NCCL_MAX_NCHANNELS": "NCCL_MAX_CTAS"}
 #: Overwritten by --enable-deterministic-inference with tp > 1 (SGLang 0.5.23, attention_hook.py).
-_DETERMINISTIC = ("NCCL_ALGO", *_RENAMED, *_RENAMED.values())
+DETERMINISTIC = ("NCCL_ALGO", *_RENAMED, *_RENAMED.values())
 
 
 def _selection(draft: Draft, variable: str) -> Selection:
@@ -75,13 +77,21 @@ def unserved_collective(draft: Draft) -> Rejection | None:
 def ll128_off_nvlink(draft: Draft) -> Rejection | None:
     """LL128 relies on 128-byte stores arriving whole, which only NVLink promises."""
     text = draft.env.get("NCCL_PROTO")
-    if draft.nvlink or not text or "ll128" not in _selection(draft, "NCCL_PROTO")["allreduce"]:
+    if draft.nvlink or not text or not forces_ll128(text):
         return None
     return Rejection(
         f"NCCL_PROTO={text} forces LL128, which can corrupt data silently where GPUs are not joined by "
         "NVLink. Use LL or Simple, or '^LL128' to leave the choice to NCCL.",
         ours=True,
     )
+
+
+def forces_ll128(protocols: str) -> bool:
+    """Whether a value of NCCL_PROTO allows LL128 by name or by what it leaves, for all-reduces; False if unreadable."""
+    try:
+        return "ll128" in parse_selection(protocols, PROTOCOLS)["allreduce"]
+    except ValueError:
+        return False
 
 
 NCCL_REJECTIONS: tuple[Callable[[Draft], Rejection | None], ...] = (
@@ -101,7 +111,7 @@ def canonical_nccl(draft: Draft) -> None:
     """Spell equal NCCL settings alike and drop those that SGLang overwrites or sets by itself."""
     env = draft.env
     if draft.get("enable-deterministic-inference") and draft.nccl_ranks > 1:
-        for name in _DETERMINISTIC:
+        for name in DETERMINISTIC:
             env.pop(name, None)
     for variable, known in _SELECTIONS:
         if env.get(variable):

@@ -1,8 +1,8 @@
 """What SGLang 0.5.23 refuses or dies of, one function a rule; each sees flags as the rewrites left them.
 
-Read in arg_groups/speculative_hook.py, parallel_hook.py, validation_hook.py and model_path_hook.py, or
-recorded from 0.5.23 on CPU. `pp-size` above 1 with speculation is refused in most cases, not in all: left to
-the server, which says so within seconds.
+Read in arg_groups/speculative_hook.py, parallel_hook.py, attention_hook.py, validation_hook.py and
+model_path_hook.py, or recorded from 0.5.23 on CPU. Here is what concerns every server or every algorithm;
+`eagle_rejections` and `block_rejections` hold the rest.
 """
 
 from __future__ import annotations
@@ -10,25 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launchers.base import Phase
-from launchers.sglang.rewrites import (
-    ALGORITHMS,
-    DRAFT_PATH,
-    DRAFT_TOKENS,
-    EAGLE_FAMILY,
-    STEPS,
-    TOPK,
+from launchers.sglang.block_rejections import BLOCK_REJECTIONS
+from launchers.sglang.eagle_rejections import EAGLE_DEATHS, EAGLE_REJECTIONS, topk_of
+from launchers.sglang.rewrites import ALGORITHMS
+from launchers.sglang.verdict import Draft, Rejection, at_parse
+
+#: Backends of deterministic inference (arg_groups/choices.py).
+_DETERMINISTIC_BACKENDS = ("ascend", "fa3", "fa4", "flashinfer", "intel_xpu", "triton")
+#: The variable that lets a pipeline speculate (environ.py).
+PIPELINE_SPECULATION = "SGLANG_ENABLE_PP_SPEC"
+#: Flags that rules calculate with.
+_WHOLE_NUMBERS = (
+    "tp-size",
+    "pp-size",
+    "dp-size",
+    "attn-dp-size",
+    "page-size",
+    "chunked-prefill-size",
+    "max-running-requests",
+    "speculative-num-steps",
+    "speculative-eagle-topk",
+    "speculative-num-draft-tokens",
+    "speculative-ngram-max-bfs-breadth",
+    "speculative-dflash-block-size",
+    "speculative-dspark-block-size",
+    "speculative-draft-window-size",
+    "speculative-draft-sink-size",
 )
-from launchers.sglang.verdict import KILLED, Draft, Rejection
-
-#: Backends that can draft a tree over pages of more than one token.
-_PAGED_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
-#: Model families with multi-head latent attention, as their names begin.
-_MLA_MODELS = ("deepseek-v2", "deepseek-v3", "deepseek-r1", "kimi-k2")
 
 
-def _at_parse(reason: str, error_text: str) -> Rejection:
-    # an exception while the arguments are resolved
-    return Rejection(reason, error_text, exit_code=1, dies_in=Phase.SPAWNED)
+def no_whole_number(draft: Draft) -> Rejection | None:
+    """argparse converts these; the other rules calculate with them, so that it comes before all of them."""
+    for name in _WHOLE_NUMBERS:
+        value = draft.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            text = "expected one argument" if value is True else f"invalid int value: {str(value)!r}"
+            return Rejection(
+                f"{name} {value}: this flag takes a whole number. Correct it.",
+                f"launch_server.py: error: argument --{name}: {text}",
+                exit_code=2,
+                dies_in=Phase.SPAWNED,
+            )
+    return None
 
 
 def unknown_algorithm(draft: Draft) -> Rejection | None:
@@ -36,7 +59,7 @@ def unknown_algorithm(draft: Draft) -> Rejection | None:
     if draft.algorithm is None or draft.algorithm in ALGORITHMS:
         return None
     asked = draft.get("speculative-algorithm")
-    return _at_parse(
+    return at_parse(
         f"speculative-algorithm {asked} is unknown to SGLang 0.5.23. Use one of {', '.join(sorted(ALGORITHMS))}.",
         f"ValueError: Unknown speculative algorithm name: {draft.algorithm}",
     )
@@ -46,7 +69,7 @@ def weight_cache_with_drafter(draft: Draft) -> Rejection | None:
     """The weight cache daemon does not hold the drafter's weights."""
     if draft.algorithm is None or draft.get("weight-cache-mode", "off") == "off":
         return None
-    return _at_parse(
+    return at_parse(
         "weight-cache-mode does not go with speculation: it has no draft weights. Set one of them off.",
         "ValueError: --weight-cache-mode is not supported together with speculative decoding (--speculative-algorithm)",
     )
@@ -57,7 +80,7 @@ def two_kinds_of_dp(draft: Draft) -> Rejection | None:
     replicas = int(draft.get("dp-size", 1))
     if replicas == 1 or draft.attention_dp == 1:
         return None
-    return _at_parse(
+    return at_parse(
         f"dp-size {replicas} with attn-dp-size {draft.attention_dp}: SGLang has replicas or data-parallel "
         "attention, not both. Leave one of them out.",
         f"ValueError: --dp-size {replicas} with --attn-dp-size {draft.attention_dp}: data-parallel replicas "
@@ -70,7 +93,7 @@ def uneven_attention_dp(draft: Draft) -> Rejection | None:
     ranks = int(draft.get("tp-size", 1))
     if ranks % draft.attention_dp == 0:
         return None
-    return _at_parse(
+    return at_parse(
         f"tp-size {ranks} is not divisible by attn-dp-size {draft.attention_dp}. Choose a divisor.",
         "AssertionError",
     )
@@ -78,202 +101,117 @@ def uneven_attention_dp(draft: Draft) -> Rejection | None:
 
 def uneven_chunk(draft: Draft) -> Rejection | None:
     """A prefill chunk is whole pages."""
-    chunk, page = draft.get("chunked-prefill-size"), draft.get("page-size")
-    if chunk is None or page is None or chunk <= 0 or chunk % page == 0:
+    asked, page = draft.get("chunked-prefill-size"), draft.get("page-size")
+    if asked is None or page is None or draft.get("disaggregation-mode") == "decode":
         return None
-    return _at_parse(
-        f"chunked-prefill-size {chunk} is not divisible by page-size {page}. Choose a multiple.",
+    # Each attention group gets its share (parallel_hook.py).
+    chunk = asked // draft.attention_dp
+    if chunk <= 0 or chunk % page == 0:
+        return None
+    share = f" (attn-dp-size {draft.attention_dp} makes it {chunk})" if draft.attention_dp > 1 else ""
+    return at_parse(
+        f"chunked-prefill-size {asked}{share} is not divisible by page-size {page}. Choose a multiple.",
         "AssertionError: chunked_prefill_size must be divisible by page_size",
     )
 
 
 def attention_dp_unsupported(draft: Draft) -> Rejection | None:
-    """STANDALONE, NGRAM and UNO have no data-parallel attention."""
-    named = {"STANDALONE": "standalone", "NGRAM": "ngram"}
-    if draft.attention_dp == 1 or draft.algorithm not in {*named, "UNO"}:
+    """STANDALONE and NGRAM have no data-parallel attention."""
+    if draft.attention_dp == 1 or draft.algorithm not in ("STANDALONE", "NGRAM"):
         return None
-    text = (
-        f"Currently {named[draft.algorithm]} speculative decoding does not support dp attention."
-        if draft.algorithm in named
-        else "UNO does not support DP attention or context parallelism."
-    )
-    return _at_parse(
+    text = f"Currently {draft.algorithm.lower()} speculative decoding does not support dp attention."
+    return at_parse(
         f"{draft.algorithm} does not go with attn-dp-size {draft.attention_dp}. Set it to 1 or use EAGLE3.",
         f"ValueError: {text}",
     )
 
 
-def uno_on_one_rank(draft: Draft) -> Rejection | None:
-    """UNO runs on one rank."""
-    if draft.algorithm != "UNO" or draft.nccl_ranks == 1:
+def flex_attention_with_drafter(draft: Draft) -> Rejection | None:
+    """Flex attention cannot verify drafts (attention_hook.py)."""
+    if draft.algorithm is None or draft.get("attention-backend") != "flex_attention":
         return None
-    return _at_parse(
-        "UNO runs on one rank only. Set tp-size and pp-size to 1 or use EAGLE3.",
-        "ValueError: UNO requires TP=PP=1.",
+    return at_parse(
+        "The attention backend flex_attention does not go with speculation. Take another one.",
+        "AssertionError: Speculative decoding is currently not supported with Flex Attention backend",
     )
 
 
-def steps_missing(draft: Draft) -> Rejection | None:
-    """The other two without steps: a bare assertion."""
-    if not _plain_eagle(draft) or draft.get(STEPS) is not None:
+def backend_not_deterministic(draft: Draft) -> Rejection | None:
+    """Deterministic inference runs on few backends; without one named, SGLang takes one of them."""
+    # One that is named for both phases replaces it only afterwards; on a CPU a default is named before.
+    asked = next((r.asked for r in draft.rewrites if r.flag == "attention-backend"), draft.get("attention-backend"))
+    backend = asked or ("intel_amx" if draft.on_cpu else None)
+    if not draft.get("enable-deterministic-inference") or backend in (None, *_DETERMINISTIC_BACKENDS):
         return None
-    if draft.get(TOPK) is None and draft.get(DRAFT_TOKENS) is None:
-        return None
-    return _at_parse(f"{STEPS} is missing beside {TOPK} or {DRAFT_TOKENS}. Set all three or none.", "AssertionError")
-
-
-def topk_missing(draft: Draft) -> Rejection | None:
-    """Recorded from 0.5.23 on CPU: the missing value is compared with a number."""
-    if not _plain_eagle(draft) or draft.get(STEPS) is None or draft.get(TOPK) is not None:
-        return None
-    return _at_parse(
-        f"{TOPK} is missing beside {STEPS}. Set all three of steps, topk and draft tokens, or none.",
-        "TypeError: '>' not supported between instances of 'NoneType' and 'int'",
+    return at_parse(
+        f"enable-deterministic-inference does not run on {backend}. Take one of {', '.join(_DETERMINISTIC_BACKENDS)}.",
+        f"ValueError: Currently only {list(_DETERMINISTIC_BACKENDS)} attention backends are supported for "
+        f"deterministic inference, but you explicitly specified '{backend}'.",
     )
 
 
-def draft_tokens_missing(draft: Draft) -> Rejection | None:
-    """A tree's size is filled in for chains only; SGLang fails on the missing number somewhere later."""
-    if not _plain_eagle(draft) or _topk(draft) < 2 or draft.get(DRAFT_TOKENS) is not None:
+def pipeline_with_drafter(draft: Draft) -> Rejection | None:
+    """Pipelines speculate on a prefill node, or with EAGLE where SGLANG_ENABLE_PP_SPEC allows it."""
+    # Those that draft a block have rules of their own.
+    if draft.algorithm in (None, "UNO", "DFLASH", "DSPARK") or draft.get("pp-size", 1) == 1:
         return None
-    return Rejection(f"{DRAFT_TOKENS} is missing beside {TOPK} {_topk(draft)}. Set all three or none.", ours=True)
-
-
-def tree_on_trtllm_mha(draft: Draft) -> Rejection | None:
-    """trtllm_mha verifies chains only."""
-    if draft.algorithm not in EAGLE_FAMILY or _topk(draft) < 2:
+    allowed = draft.env.get(PIPELINE_SPECULATION, "").lower() in ("1", "true", "yes", "y")
+    if draft.algorithm != "EAGLE" or draft.get("enable-multi-layer-eagle"):
+        text = "Pipeline parallelism currently only supports EAGLE (non-multi-layer) speculative decoding"
+    elif not allowed and draft.get("disaggregation-mode", "null") != "prefill":
+        text = "PP + speculative decoding (MTP) is only supported on prefill nodes (disaggregation-mode=prefill)"
+    elif allowed and draft.get("speculative-adaptive"):
+        text = "SGLANG_ENABLE_PP_SPEC is not compatible with --speculative-adaptive"
+    elif allowed and draft.attention_dp > 1:
+        text = "SGLANG_ENABLE_PP_SPEC is not compatible with attention DP (--attn-dp-size)"
+    else:
         return None
-    if "trtllm_mha" not in _backends(draft):
-        return None
-    return _at_parse(
-        f"{TOPK} {_topk(draft)} on the attention backend trtllm_mha, which verifies chains only. "
-        f"Set {TOPK} to 1 or take another backend.",
-        "ValueError: trtllm_mha backend only supports topk = 1 for speculative decoding.",
+    return at_parse(
+        f"pp-size {draft.get('pp-size')} with {draft.algorithm}: {text}. Set pp-size to 1.", f"AssertionError: {text}"
     )
 
 
-def rejection_sampling_on_chains(draft: Draft) -> Rejection | None:
-    """Rejection sampling is for chains of EAGLE drafters, with thresholds at 1."""
-    if not draft.get("speculative-use-rejection-sampling") or draft.algorithm not in EAGLE_FAMILY:
+def ngram_over_pages(draft: Draft) -> Rejection | None:
+    """NGRAM verifies a tree over pages of several tokens on flashinfer only."""
+    backend, page = draft.get("attention-backend", "intel_amx" if draft.on_cpu else None), draft.get("page-size", 1)
+    if draft.algorithm != "NGRAM" or page <= 1 or topk_of(draft) < 2 or backend in (None, "flashinfer"):
         return None
-    flag = "--speculative-use-rejection-sampling"
-    if draft.algorithm == "STANDALONE":
-        return _at_parse(
-            "Rejection sampling needs EAGLE or EAGLE3. Drop speculative-use-rejection-sampling.",
-            f"NotImplementedError: {flag} is only supported for EAGLE / EAGLE3 / NEXTN, "
-            f"not speculative_algorithm={draft.algorithm}.",
-        )
-    if _topk(draft) != 1:
-        return _at_parse(
-            f"Rejection sampling needs {TOPK} 1, not {draft.get(TOPK)}. Set it to 1 or drop the sampling.",
-            f"ValueError: {flag} requires --speculative-eagle-topk=1.",
-        )
-    thresholds = [draft.get(f"speculative-accept-threshold-{kind}", 1.0) for kind in ("single", "acc")]
-    if thresholds == [1.0, 1.0]:
-        return None
-    return _at_parse(
-        "Rejection sampling ignores accept thresholds and refuses any but 1.0. Drop one of them.",
-        f"ValueError: {flag} is incompatible with --speculative-accept-threshold-single / "
-        "--speculative-accept-threshold-acc; rejection sampling ignores the accept thresholds.",
+    return at_parse(
+        f"NGRAM with page-size {page} on {backend}. Set page-size to 1 or take flashinfer.",
+        f"ValueError: speculative_eagle_topk({topk_of(draft)}) > 1 with page_size({page}) > 1 is unstable "
+        "and produces incorrect results for paged attention backends. "
+        "This combination is only supported for the 'flashinfer' backend.",
     )
 
 
-def tree_over_pages(draft: Draft) -> Rejection | None:
-    """A tree over pages of several tokens needs a backend that can share the last page."""
-    backend, page = draft.get("attention-backend"), draft.get("page-size")
-    if page is None or page <= 1 or backend is None or _topk(draft) < 2:
+def draft_window(draft: Draft) -> Rejection | None:
+    """A drafter's attention window is positive, and only a window has a sink."""
+    window, sink = draft.get("speculative-draft-window-size"), draft.get("speculative-draft-sink-size")
+    if window is not None and window <= 0:
+        text = f"--speculative-draft-window-size must be positive, got {window}."
+    elif sink is not None and sink < 0:
+        text = f"--speculative-draft-sink-size must be non-negative, got {sink}."
+    elif sink is not None and window is None:
+        text = "--speculative-draft-sink-size requires --speculative-draft-window-size."
+    else:
         return None
-    advice = f"Set page-size or {TOPK} to 1, or take flashinfer."
-    if draft.algorithm == "NGRAM" and backend != "flashinfer":
-        return _at_parse(
-            f"NGRAM with page-size {page} on {backend}. {advice}",
-            f"ValueError: speculative_eagle_topk({_topk(draft)}) > 1 with page_size({page}) > 1 is unstable "
-            "and produces incorrect results for paged attention backends. "
-            "This combination is only supported for the 'flashinfer' backend.",
-        )
-    if draft.algorithm not in EAGLE_FAMILY or backend in _PAGED_TREE_BACKENDS:
-        return None
-    return _at_parse(
-        f"{TOPK} {_topk(draft)} with page-size {page} on {backend}. {advice}",
-        f"ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported on "
-        f"{_PAGED_TREE_BACKENDS}; got attention_backend={backend!r}. "
-        "Use page_size == 1 or one of those backends.",
-    )
+    return at_parse(f"{text} Correct it.", f"ValueError: {text}")
 
 
-def tree_on_flashinfer_mla(draft: Draft) -> Rejection | None:
-    """FlashInfer's latent attention verifies chains only; it says so while its graphs are captured."""
-    model = draft.model_name or ""
-    if draft.algorithm not in EAGLE_FAMILY or _topk(draft) < 2 or not model.startswith(_MLA_MODELS):
-        return None
-    if draft.get("attention-backend") != "flashinfer":
-        return None
-    return Rejection(
-        f"{TOPK} {_topk(draft)} on flashinfer with latent attention (MLA), where it verifies chains only."
-        f" Set {TOPK} to 1 or take triton.",
-        "Flashinfer MLA only supports topk=1",
-        KILLED,
-        Phase.GRAPH_CAPTURE,
-    )
-
-
-def tree_too_large(draft: Draft) -> Rejection | None:
-    """More tokens to verify than the drafter proposes: topk + (steps - 1) topk^2 candidates and the root.
-
-    Recorded from 0.5.23 on CPU: dies only when it first drafts, -9.
-    """
-    topk, steps, tokens = _topk(draft), draft.get(STEPS), draft.get(DRAFT_TOKENS)
-    if draft.algorithm not in EAGLE_FAMILY or topk < 2 or steps is None or tokens is None:
-        return None
-    most = topk + (steps - 1) * topk**2 + 1
-    if 2 <= tokens <= most:
-        return None
-    return Rejection(
-        f"{DRAFT_TOKENS} {tokens}: {steps} steps of topk {topk} give 2 to {most}. Choose within.",
-        "RuntimeError: selected index k out of range",
-        KILLED,
-        Phase.WARMUP,
-    )
-
-
-def drafter_missing(draft: Draft) -> Rejection | None:
-    """Without a draft path SGLang drafts from the target's own weights, which is not what was meant."""
-    if draft.algorithm not in ("EAGLE3", "STANDALONE") or draft.get(DRAFT_PATH):
-        return None
-    return Rejection(
-        f"{draft.algorithm} without {DRAFT_PATH}: SGLang would draft from the target's own weights. Name the drafter.",
-        ours=True,
-    )
-
-
-#: The first one wins.
+#: As SGLang comes to them; the first one wins.
 REJECTIONS: tuple[Callable[[Draft], Rejection | None], ...] = (
-    unknown_algorithm,
-    weight_cache_with_drafter,
+    backend_not_deterministic,
+    flex_attention_with_drafter,
     two_kinds_of_dp,
     uneven_attention_dp,
-    uneven_chunk,
+    unknown_algorithm,
+    draft_window,
     attention_dp_unsupported,
-    uno_on_one_rank,
-    steps_missing,
-    topk_missing,
-    draft_tokens_missing,
-    tree_on_trtllm_mha,
-    rejection_sampling_on_chains,
-    tree_over_pages,
-    tree_on_flashinfer_mla,
-    tree_too_large,
-    drafter_missing,
+    ngram_over_pages,
+    *BLOCK_REJECTIONS,
+    *EAGLE_REJECTIONS,
+    weight_cache_with_drafter,
+    pipeline_with_drafter,
+    uneven_chunk,
+    *EAGLE_DEATHS,
 )
-
-
-def _plain_eagle(draft: Draft) -> bool:
-    return draft.algorithm in EAGLE_FAMILY and not draft.get("speculative-adaptive")
-
-
-def _topk(draft: Draft) -> int:
-    return int(draft.get(TOPK, 1))
-
-
-def _backends(draft: Draft) -> set[str | None]:
-    return {draft.get(f"{prefix}attention-backend") for prefix in ("", "prefill-", "decode-")}

@@ -38,6 +38,11 @@ class Rejection:
     ours: bool = False
 
 
+def at_parse(reason: str, error_text: str) -> Rejection:
+    """A rejection by an exception while the server resolves its arguments: exit 1."""
+    return Rejection(reason, error_text, exit_code=1, dies_in=Phase.SPAWNED)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The judgement. Two configurations are the same server iff canonical flags and env are equal."""
@@ -81,6 +86,8 @@ class Draft:
     env: dict[str, str]
     #: What is known of the node: whether every pair of its GPUs is joined by NVLink.
     nvlink: bool = False
+    #: What is known of the model: the architecture that its config.json names.
+    architecture: str | None = None
     rewrites: list[Rewrite] = field(default_factory=list)
 
     def get(self, flag: str, default: Any = None) -> Any:
@@ -103,6 +110,17 @@ class Draft:
         """The speculative algorithm, upper-case; None without speculation."""
         name = self.flags.get("speculative-algorithm")
         return None if name is None else str(name).upper()
+
+    @property
+    def attention_backends(self) -> tuple[str | None, str | None]:
+        """The backends of prefill and decode as far as they are named (`attention_backends_of` in 0.5.23)."""
+        both = self.flags.get("attention-backend")
+        return self.flags.get("prefill-attention-backend") or both, self.flags.get("decode-attention-backend") or both
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the server is told to run without a GPU."""
+        return str(self.flags.get("device", "")).startswith("cpu")
 
     @property
     def attention_dp(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from launchers.base import Launcher, LaunchSpec, shell_command
+from launchers.sglang.inert import inert_knobs
 from orchestrator.config import SweepConfig
 from orchestrator.report.progress import clock
 from orchestrator.search.candidate import Candidate, Configurations
@@ -15,29 +16,42 @@ from orchestrator.search.study import Study
 
 #: What a start of a model of hundreds of gigabytes takes on eight GPUs, minutes (reported: 5 to 10).
 _START_MIN = (5, 10)
+#: And of a tiny one on two CPU cores (0.3 to 0.5 seen).
+_CPU_START_MIN = (0.3, 1)
 _PORT = 30_000
 
 
 def print_dry_run(
-    console: Console, config: SweepConfig, written: SweepConfig, launcher: Launcher, study: Study
+    console: Console,
+    config: SweepConfig,
+    written: SweepConfig,
+    launcher: Launcher,
+    study: Study,
+    nvlink: bool | None = None,
 ) -> None:
     """Parameters with their conditions, the size of the space, the price, the first three commands.
 
     `written` is the file without its `simulated:` block: what real GPUs would be asked for. `study` is in
-    memory: its draws are those of the sweep until results steer the sampler.
+    memory: its draws are those of the sweep until results steer the sampler. `nvlink`: whether the GPUs are all
+    joined by NVLink, None where that is not known.
     """
 
     def out(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    configurations = Configurations(config)
+    configurations = study.configurations
     kind = "SIMULATED" if launcher.simulated else "SGLang"
-    out(f"Study {config.study}: {config.model} on {config.node.gpus} GPUs, {kind}")
+    out(f"Study {config.study}: {config.model} on {_node(config)}, {kind}")
     out("\nParameters")
     for knob in configurations.space.knobs:
         out(f"  {describe(knob)}")
+    inert = inert_knobs(*configurations.values(), nvlink=nvlink)
+    if inert:
+        out("\nKnobs that cannot act here, or act little")
+        for sentence in inert:
+            out(f"  {sentence}")
     out(f"\n{_size(configurations)}")
-    out(f"Cost on real GPUs: {_price(written)}")
+    out(f"Cost{' on real GPUs' if written.node.gpus else ''}: {_price(written)}")
     if launcher.simulated:
         out(f"Cost of this simulated run: {config.budget.trials} starts, minutes on this machine.")
     out("\nThe first three trials")
@@ -81,18 +95,23 @@ def _size(configurations: Configurations) -> str:
     return f"The space holds {distinct:,} distinct configurations{'' if points == distinct else others}."
 
 
+def _node(config: SweepConfig) -> str:
+    return f"{config.node.gpus} GPUs" if config.node.gpus else "CPUs"
+
+
 def _price(config: SweepConfig) -> str:
     """Starts and node-hours: each trial is one start and one walk over the ladder."""
+    start_min = _START_MIN if config.node.gpus else _CPU_START_MIN
     trials, ladder = config.budget.trials, config.workload.concurrency
     # The warm-up has a bound of its own, as long as the measured part's.
     shortest, longest = config.workload.level.min_s, 2 * config.workload.level.max_s
     low, high = (
         trials * (minutes * 60 + len(ladder) * level_s) / 3600
-        for minutes, level_s in zip(_START_MIN, (shortest, longest), strict=True)
+        for minutes, level_s in zip(start_min, (shortest, longest), strict=True)
     )
     text = (
         f"{trials} starts at most, each measuring {len(ladder)} levels ({', '.join(map(str, ladder))}): "
-        f"{low:.1f} to {high:.1f} node-hours, at {_START_MIN[0]} to {_START_MIN[1]} min a start and "
+        f"{low:.1f} to {high:.1f} node-hours, at {start_min[0]:g} to {start_min[1]:g} min a start and "
         f"{shortest:g} to {longest:g} s a level, warm-up included."
     )
     if config.budget.time_s is not None:

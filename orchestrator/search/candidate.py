@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launchers.sglang.rules import judge
+from launchers.sglang.nccl_rules import NCCL_FLAGS
+from launchers.sglang.rules import FLAG_VARIABLES, Verdict, judge
 from orchestrator.config import SweepConfig
 from orchestrator.search.space import Params, SearchSpace
 
-#: The only flags that the rules on the environment look at (launchers/sglang/nccl_rules.py).
-NCCL_FLAGS = ("tp-size", "pp-size", "enable-nccl-nvls", "enable-symm-mem", "enable-deterministic-inference")
 _MODEL = "model-path"
 
 
@@ -44,7 +43,10 @@ class _Half:
 class Configurations:
     """Makes candidates of a sweep's parameters."""
 
-    def __init__(self, config: SweepConfig) -> None:
+    def __init__(self, config: SweepConfig, *, nvlink: bool = False, architecture: str | None = None) -> None:
+        """`nvlink` and `architecture`: what is known of the nodes and of the model, as for `rules.judge`."""
+        self._nvlink = nvlink
+        self._architecture = architecture
         self.space = SearchSpace.build(config.space)
         self._flags = dict(config.server.flags)
         self._env = {name: str(value) for name, value in config.server.env.items()}
@@ -57,7 +59,7 @@ class Configurations:
     def candidate(self, params: Params) -> Candidate:
         """The server's defaults, `server:` and the drawn parameters, as one configuration."""
         flags, env = self._settings(params)
-        verdict = judge({_MODEL: self._model, **flags}, env)
+        verdict = self._judge({_MODEL: self._model, **flags}, env)
         canonical_flags = _without_model(verdict.canonical_flags)
         return Candidate(
             params=dict(params),
@@ -79,7 +81,7 @@ class Configurations:
         The same answer as `candidate` gives, but quick over many points: flags and environment are judged
         apart, each combination of either once.
         """
-        key = repr([params.get(name) for name in self._searched_flags])
+        key = repr([params.get(name) for name in (*self._searched_flags, *FLAG_VARIABLES)])
         flags = self._flag_halves.get(key) or self._judge_flags(key, params)
         if flags.refused:
             return None
@@ -88,8 +90,9 @@ class Configurations:
         return None if env.refused else self._identity(flags.text, env.text)
 
     def _judge_flags(self, key: str, params: Params) -> _Half:
-        flags, _ = self._settings(params)
-        verdict = judge({_MODEL: self._model, **flags}, {})
+        flags, env = self._settings(params)
+        read_env = {name: env[name] for name in FLAG_VARIABLES if name in env}
+        verdict = self._judge({_MODEL: self._model, **flags}, read_env)
         canonical = _without_model(verdict.canonical_flags)
         read = {name: canonical[name] for name in NCCL_FLAGS if name in canonical}
         half = _Half(_text(canonical), verdict.rejected is not None, read, _text(read))
@@ -97,9 +100,22 @@ class Configurations:
 
     def _judge_env(self, key: str, params: Params, flags: _Half) -> _Half:
         _, env = self._settings(params)
-        verdict = judge(flags.nccl_flags, env)
+        verdict = self._judge(flags.nccl_flags, env)
         half = _Half(_text(verdict.canonical_env), verdict.rejected is not None, {}, "")
         return self._env_halves.setdefault(key, half)
+
+    def values(self) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """Every value that each flag and each variable may get, `server:` included; the ends of a long range."""
+        flags = {name: [value] for name, value in self._flags.items()}
+        env: dict[str, list[Any]] = {name: [value] for name, value in self._env.items()}
+        for knob in self.space.knobs:
+            # Where its condition does not hold it is left out.
+            values = [*([None] if knob.parameter.when and None not in knob.extent else []), *knob.extent]
+            (flags if knob.target == "flags" else env)[knob.name] = values
+        return flags, env
+
+    def _judge(self, flags: Mapping[str, Any], env: Mapping[str, str]) -> Verdict:
+        return judge(flags, env, nvlink=self._nvlink, architecture=self._architecture)
 
     def _settings(self, params: Params) -> tuple[dict[str, Any], dict[str, str]]:
         flags, env = self.space.split(params)

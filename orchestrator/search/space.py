@@ -39,6 +39,13 @@ class Knob:
             return _Steps(*p.float_range, p.step)
         return None
 
+    @property
+    def extent(self) -> Sequence[Any]:
+        """Its listed values, or both ends of its range."""
+        if self.parameter.choices is not None:
+            return self.choices or ()
+        return self.parameter.int_range or self.parameter.float_range or ()
+
     def active(self, params: Params) -> bool:
         """Whether every condition holds. A parameter that is itself absent meets no condition."""
         for other, wanted in self.parameter.when.items():

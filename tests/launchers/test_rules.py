@@ -140,15 +140,6 @@ def test_block_drafters_take_one_step(algorithm: str) -> None:
     assert any("overriding speculative_num_steps=5 to 1" in (r.log_line or "") for r in verdict.rewrites)
 
 
-def test_uno_takes_one_step_and_one_rank() -> None:
-    flags = {**spec(5, 4, 16), "speculative-algorithm": "UNO"}
-    assert_dies(judge(flags, {}), "UNO requires TP=PP=1", 1, Phase.SPAWNED)
-    alone = judge({**flags, "tp-size": 1}, {})
-    assert alone.rejected is None
-    assert alone.canonical_flags["speculative-num-steps"] == 1
-    assert "max-running-requests" not in alone.canonical_flags
-
-
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
@@ -176,6 +167,7 @@ def test_uno_takes_one_step_and_one_rank() -> None:
         ),
         (spec(3, 1, 4, weight_cache_mode="client"), "--weight-cache-mode is not supported together"),
         ({**KIMI, "chunked-prefill-size": 1000, "page-size": 64}, "must be divisible by page_size"),
+        ({**KIMI, "chunked-prefill-size": 512, "page-size": 128, "attn-dp-size": 8}, "must be divisible by page_size"),
         ({**KIMI, "attn-dp-size": 3}, "AssertionError"),
         ({**KIMI, "attn-dp-size": 2, "dp-size": 2}, "--dp-size 2 with --attn-dp-size 2"),
     ],
@@ -196,6 +188,8 @@ def test_refused_while_parsing(flags: dict[str, Any], text: str) -> None:
         spec(None, None, None, speculative_adaptive=True),
         {**KIMI, "weight-cache-mode": "client"},
         {**KIMI, "chunked-prefill-size": -1, "page-size": 64},
+        {**KIMI, "chunked-prefill-size": 1000, "page-size": 64, "disaggregation-mode": "decode"},
+        {**KIMI, "chunked-prefill-size": -1, "page-size": 64, "attn-dp-size": 2},
         {**KIMI, "dp-size": 2},
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launchers.sglang.nccl_rules import NCCL_REJECTIONS, canonical_nccl
+from launchers.sglang.nccl_rules import NCCL_FLAGS, NCCL_REJECTIONS, canonical_nccl
 from launchers.sglang.rules import judge
 from launchers.sglang.verdict import Draft
 from orchestrator.config import SweepConfig
-from orchestrator.search.candidate import NCCL_FLAGS, Configurations
+from orchestrator.search.candidate import Configurations
 from orchestrator.yaml_source import load_sweep
 
 SPACES = Path(__file__).parents[3] / "search_spaces"
@@ -22,10 +22,12 @@ SPACES = Path(__file__).parents[3] / "search_spaces"
 #: Flags and variables that the rules look at, with values that some rule accepts, rewrites or refuses.
 FLAGS: dict[str, list[Any]] = {
     "tp-size": [1, 2, 8],
+    "pp-size": [1, 2],
+    "device": [None, "cpu"],
     "enable-symm-mem": [True, False],
     "enable-nccl-nvls": [True, False],
     "enable-deterministic-inference": [True, False],
-    "speculative-algorithm": [None, "EAGLE3", "eagle3", "NGRAM", "WRONG"],
+    "speculative-algorithm": [None, "EAGLE", "EAGLE3", "eagle3", "NGRAM", "WRONG"],
     "speculative-draft-model-path": [None, "d"],
     "speculative-num-steps": [None, 2, 5],
     "speculative-eagle-topk": [None, 1, 4],
@@ -40,6 +42,7 @@ ENV: dict[str, list[Any]] = {
     "NCCL_CUMEM_ENABLE": [None, 0],
     "NCCL_MIN_NCHANNELS": [None, 4],
     "NCCL_MIN_CTAS": [None, 4],
+    "SGLANG_ENABLE_PP_SPEC": [None, "1"],
 }
 
 
@@ -122,6 +125,41 @@ def test_settings_that_sglang_makes_the_same_server_of_have_one_identity() -> No
     assert other.identity != four.identity
     # Without an algorithm the knobs are inert.
     assert configurations.candidate({"speculative-num-steps": 5}).identity == configurations.baseline().identity
+
+
+def test_what_is_known_of_the_nodes_and_the_model_decides() -> None:
+    space = {"flags": {"x": {"choices": [1, 2]}}, "env": {"NCCL_PROTO": {"choices": [None, "LL128"]}}}
+    config = _config({"flags": {"tp-size": 8, "speculative-algorithm": "EAGLE"}}, space)
+    point = {"x": 1, "NCCL_PROTO": "LL128"}
+    for nvlink in (False, True):
+        configurations = Configurations(config, nvlink=nvlink, architecture="LlamaForCausalLM")
+        candidate = configurations.candidate(point)
+        assert (candidate.rejected is None) is nvlink
+        assert (configurations.identity(point) is not None) is nvlink
+        assert candidate.canonical_flags["speculative-eagle-topk"] == 4
+    assert Configurations(config).candidate(point).canonical_flags["speculative-eagle-topk"] == 1
+
+
+def test_every_value_that_a_setting_may_get() -> None:
+    server = {"flags": {"tp-size": 8}, "env": {"NCCL_DEBUG": "WARN"}}
+    space = {
+        "flags": {
+            "page-size": {"choices": [16, 64]},
+            "algorithm": {"choices": [None, "EAGLE"]},
+            "steps": {"int": [1, 10], "when": {"algorithm": "EAGLE"}},
+            "fraction": {"float": [0.5, 0.9], "when": {"algorithm": "EAGLE"}},
+        },
+        "env": {"NCCL_PROTO": {"choices": [None, "LL"]}},
+    }
+    flags, env = Configurations(_config(server, space)).values()
+    assert flags["tp-size"] == [8]
+    assert sorted(flags["page-size"]) == [16, 64]
+    # Both ends of a range, and left out where its condition does not hold.
+    assert flags["steps"] == [None, 1, 10]
+    assert flags["fraction"] == [None, 0.5, 0.9]
+    assert set(flags["algorithm"]) == {None, "EAGLE"}
+    assert env["NCCL_DEBUG"] == ["WARN"]
+    assert set(env["NCCL_PROTO"]) == {None, "LL"}
 
 
 def test_the_identity_knows_the_model_and_the_fixed_settings() -> None:

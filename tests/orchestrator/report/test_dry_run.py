@@ -1,0 +1,49 @@
+"""What a sweep would do is told without starting anything, knobs that cannot act included."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from rich.console import Console
+
+from launchers.simulated.launcher import SimulatedLauncher
+from orchestrator.config import SweepConfig
+from orchestrator.report.dry_run import print_dry_run
+from orchestrator.search.study import Study
+
+
+def printed(folder: Path, ranks: int, env: dict[str, Any], nvlink: bool | None = None) -> str:
+    config = SweepConfig.model_validate(
+        {
+            "study": "s",
+            "model": "m",
+            "server": {"flags": {"tp-size": ranks}},
+            "space": {"flags": {"max-running-requests": {"choices": [4, 8]}}, "env": env},
+            "score": {"metric": "output_tokens_per_s", "concurrency": 8},
+            "sampler": {"kind": "random", "seed": 0},
+        }
+    )
+    launcher = SimulatedLauncher(folder, "tiny")
+    study = Study(optuna.storages.InMemoryStorage(), "s", config, nvlink=bool(nvlink))
+    console = Console(file=io.StringIO(), width=200)
+    print_dry_run(console, config, config, launcher, study, nvlink)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_variable_of_nccl_on_one_rank_is_said_to_do_nothing(tmp_path: Path) -> None:
+    knob = {"NCCL_PROTO": {"choices": [None, "LL"]}}
+    assert "NCCL_PROTO does nothing here: the server has one rank" in printed(tmp_path, 1, knob)
+    assert "cannot act" not in printed(tmp_path, 8, knob)
+
+
+@pytest.mark.parametrize("nvlink", [True, False])
+def test_how_the_gpus_are_joined_decides_what_is_said_and_counted(tmp_path: Path, nvlink: bool) -> None:
+    text = printed(tmp_path, 8, {"NCCL_PROTO": {"choices": [None, "LL128"]}}, nvlink)
+    assert ("custom all-reduce" in text) is nvlink
+    assert ("is refused and never started" in text) is not nvlink
+    assert f"holds {4 if nvlink else 2} distinct configurations" in text
