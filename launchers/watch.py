@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import requests
-
-from launchers.base import OnPhase, Phase, ShouldStop
+from launchers.base import OnProgress, Phase, ShouldStop, StartProgress
 from launchers.dialect import Dialect
-from launchers.errors import PortTaken, StartCancelled, StartTimeout
-from launchers.process import OwnedProcess, PortHolder
+from launchers.errors import (
+    LaunchError,
+    NotOurs,
+    PortTaken,
+    ReadyButNoGeneration,
+    Stalled,
+    StartCancelled,
+    StartTimeout,
+)
+from launchers.facts import NodeFacts
+from launchers.identity import Identity
+from launchers.movement import Look, Movement
+from launchers.probe import Probe
+from launchers.process import OwnedProcess
 
 _POLL_S = 0.05
-#: /health runs a request of one token: 1 s at least, and SGLang itself gives up on it after 20 s.
-_ANSWER_TIMEOUT_S = 25.0
+#: Looking at every process of the machine takes milliseconds.
+_LOOK_S = 2.0
 #: As much of a log as is read at once, and for the reason of an end.
 LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class StartLimits:
+    """How long a start may take. The defaults let 547 GB load from a slow disk."""
+
+    #: The whole start, whatever moves.
+    deadline_s: float = 2700.0
+    #: Without any movement (see `launchers.movement`), and where a phase has a limit of its own, by its name.
+    stall_s: float = 600.0
+    stall_s_by_phase: Mapping[str, float] = field(default_factory=dict)
+    #: From being healthy, or from the first request that is never answered, to the first token.
+    generation_s: float = 300.0
+    #: One request, by the real clock. /health runs a request of one token, and SGLang gives up on it after 20 s.
+    answer_s: float = 25.0
+
+    def stall_of(self, phase: Phase) -> float:
+        """How long nothing may move in a phase."""
+        return self.stall_s_by_phase.get(str(phase), self.stall_s)
 
 
 class LogFollower:
@@ -40,146 +69,125 @@ class LogFollower:
         return self._decoder.decode(data)
 
 
-class Probe:
-    """Asks a server until it has generated, in a thread of its own: an answer may take 20 seconds.
-
-    One request is in flight at a time, since probes that pile up have brought servers down. Nothing is sent
-    as long as the port is not held by the server itself: SGLang 0.5.23 on a port that another SGLang holds
-    prints its ready line, and the other one answers its health checks.
-    """
-
-    def __init__(self, process: OwnedProcess, answer_timeout_s: float = _ANSWER_TIMEOUT_S) -> None:
-        self._process = process
-        self._url = f"http://127.0.0.1:{process.port}"
-        self._timeout_s = answer_timeout_s
-        self._over = threading.Event()
-        self.ready = False
-        #: Another program listens on the port.
-        self.foreign = False
-        #: What the last request came to, for a person.
-        self.last = "the port is closed"
-        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """No further request; does not wait for the one in flight."""
-        self._over.set()
-
-    def _run(self) -> None:
-        while not self._over.is_set() and not self._process.ended:
-            holder = self._process.port_holder()
-            if holder is PortHolder.OTHER and not self._process.ended:
-                self.foreign = True
-                return
-            if holder is PortHolder.SERVER and self._healthy() and self._generates():
-                # The holder is asked again: the answer was its own only if it still listens alone.
-                self.ready = self._process.port_holder() is PortHolder.SERVER
-                if self.ready:
-                    return
-            self._over.wait(_POLL_S)
-
-    def _healthy(self) -> bool:
-        answer = self._ask("GET", "/health")
-        return answer is not None and answer.status_code == 200
-
-    def _generates(self) -> bool:
-        """Health can lie: ready is what has generated a token."""
-        answer = self._ask(
-            "POST",
-            "/generate",
-            {"text": "ready", "sampling_params": {"max_new_tokens": 1, "temperature": 0}},
-        )
-        if answer is None or answer.status_code != 200:
-            return False
-        with contextlib.suppress(ValueError, AttributeError):
-            if answer.json().get("meta_info", {}).get("completion_tokens"):
-                return True
-        self.last += ", without a token"
-        return False
-
-    def _ask(self, method: str, path: str, body: object = None) -> requests.Response | None:
-        try:
-            answer = requests.request(method, self._url + path, json=body, timeout=self._timeout_s)
-        except requests.RequestException as error:
-            self.last = f"{method} {path}: {type(error).__name__}"
-            return None
-        self.last = f"{method} {path}: status {answer.status_code}"
-        return answer
-
-
 class StartWatch:
     """One start of a process. Its phases are told and timed with `clock`."""
 
     def __init__(
         self,
         process: OwnedProcess,
+        identity: Identity,
         dialect: Dialect,
-        on_phase: OnPhase,
+        on_progress: OnProgress,
         should_stop: ShouldStop,
         *,
-        timeout_s: float,
+        limits: StartLimits,
         clock: Callable[[], float],
+        look: Callable[[], Look],
+        facts: Callable[[], NodeFacts],
     ) -> None:
+        """`look` tells what the process and its children have used by now, `facts` what the node shows at its end."""
         self._process = process
+        self._identity = identity
         self._dialect = dialect
-        self._on_phase = on_phase
+        self._on_progress = on_progress
         self._should_stop = should_stop
-        self._timeout_s = timeout_s
+        self._limits = limits
         self._clock = clock
+        self._look = look
+        self._facts = facts
         self._log = LogFollower(process.log)
         self._reader = dialect.new_reader()
-        self._last_line = ""
-        self._began = self._phase_began = clock()
-        self._phase = Phase.SPAWNED
+        self._began = self._phase_began = self._looked = clock()
+        self._movement = Movement(self._began)
+        self._progress = StartProgress(Phase.SPAWNED)
         self._wall_s: dict[str, float] = {}
-        on_phase(Phase.SPAWNED)
+        on_progress(self._progress)
 
     def until_ready(self) -> dict[str, float]:
         """Wall-clock seconds by phase. Raises a LaunchError; the process is then still to be stopped."""
-        probe = Probe(self._process)
+        probe = Probe(self._process, self._identity, self._clock, self._limits.answer_s)
         try:
             while not probe.ready:
                 self._follow()
+                if probe.port_open:
+                    self._reach(Phase.WARMUP)
                 self._check(probe)
         finally:
             probe.end()
         self._follow()
-        self._enter(Phase.READY)
+        self._reach(Phase.READY)
         return self._wall_s
 
     def _check(self, probe: Probe) -> None:
         """Raise what ends the start."""
         if probe.foreign:
-            raise PortTaken(
-                f"another program listens on port {self._process.port}, which was free when it was chosen: "
+            raise self._error(
+                PortTaken,
+                f"another program listens on port {self._process.port}, which was free when it was chosen",
                 "another port is needed",
-                phase=self._phase,
-                tail=self._process.tail(),
             )
+        if probe.stranger:
+            raise self._error(NotOurs, f"another server answers on port {self._process.port}: {probe.stranger}")
         if self._process.wait_end(_POLL_S):
             self._follow()
-            raise self._dialect.classify(self._process.tail(LOG_BYTES), self._process.exit_code, self._phase)
+            log, exit_code = self._process.tail(LOG_BYTES), self._process.exit_code
+            raise self._dialect.classify(log, exit_code, self._progress.phase, self._facts())
         if self._should_stop():
-            raise StartCancelled("the start was given up: the sweep is stopping", phase=self._phase)
-        waited_s = self._clock() - self._began
-        if waited_s >= self._timeout_s:
-            raise StartTimeout(
-                f"not ready {waited_s:.0f} s after the start, in phase {self._phase} ({probe.last}); its last "
-                f"line: {self._last_line!r}. If it only loads slowly, raise launcher.startup_timeout_s",
-                phase=self._phase,
-                tail=self._process.tail(),
+            raise self._error(StartCancelled, "the start was given up: the sweep is stopping")
+        now = self._clock()
+        waited_s = now - self._began
+        if waited_s >= self._limits.deadline_s:
+            raise self._error(
+                StartTimeout,
+                f"not ready {waited_s:.0f} s after the start, {self._where(probe)}",
+                "if it only loads slowly, raise launcher.startup_timeout_s",
+            )
+        if probe.mute_since_s is not None and now - probe.mute_since_s >= self._limits.generation_s:
+            raise self._error(
+                ReadyButNoGeneration,
+                f"it has generated nothing for {now - probe.mute_since_s:.0f} s, although its port is open "
+                f"({probe.last})",
+                "its log tells what it does; a scheduler that hangs in its first batch is the usual cause",
+            )
+        self._check_movement(probe, now)
+
+    def _check_movement(self, probe: Probe, now: float) -> None:
+        self._movement.tick(self._reader.lines, now)
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            self._movement.look(self._look(), now)
+        still = self._movement.stalled(self._progress, self._limits.stall_of(self._progress.phase))
+        if still:
+            raise self._error(
+                Stalled,
+                f"{still}, {self._where(probe)}",
+                "if it waits for something slow outside of this machine, raise launcher.stall_s",
             )
 
-    def _follow(self) -> None:
-        text = self._log.new_text()
-        for phase in self._reader.feed(text):
-            self._enter(phase)
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if lines:
-            self._last_line = lines[-1][-200:]
+    def _where(self, probe: Probe) -> str:
+        """For a person: the phase, what the last request came to, the last line."""
+        shards = self._progress.shards
+        files = f", {shards[0]} of {shards[1]} files" if shards else ""
+        return f"in phase {self._progress.phase}{files} ({probe.last}); its last line: {self._reader.last_line!r}"
 
-    def _enter(self, phase: Phase) -> None:
+    def _error(self, kind: type[LaunchError], what: str, hint: str = "") -> LaunchError:
+        return kind(what, phase=self._progress.phase, hint=hint, tail=self._process.tail())
+
+    def _follow(self) -> None:
+        for step in self._reader.feed(self._log.new_text()):
+            if step.phase is self._progress.phase:
+                self._progress = step
+                self._on_progress(step)
+            else:
+                self._reach(step.phase, step)
+        self._movement.tick(self._reader.lines, self._clock())
+
+    def _reach(self, phase: Phase, step: StartProgress | None = None) -> None:
+        """A later phase begins; an earlier one was told of too late."""
+        order = list(Phase)
+        if order.index(phase) <= order.index(self._progress.phase):
+            return
         now = self._clock()
-        self._wall_s[str(self._phase)] = now - self._phase_began
-        self._phase, self._phase_began = phase, now
-        self._on_phase(phase)
+        self._wall_s[str(self._progress.phase)] = now - self._phase_began
+        self._progress, self._phase_began = step or StartProgress(phase), now
+        self._on_progress(self._progress)

@@ -15,6 +15,7 @@ import ray
 from ray.util.metrics import Gauge
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from launchers.base import StartProgress
 from orchestrator.analysis.rows import MeasuredLevel, StartInfo
 
 
@@ -38,6 +39,16 @@ class LevelReport:
 
 
 @dataclass(frozen=True)
+class StartStatus:
+    """How far a server's start is."""
+
+    progress: StartProgress
+    #: Wall seconds since it was spawned, and since its phase began.
+    elapsed_s: float = 0.0
+    phase_elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class NodeStatus:
     """What a node does now, for the display."""
 
@@ -49,6 +60,8 @@ class NodeStatus:
     done: int = 0
     total: int = 0
     output_tokens_per_s: float | None = None
+    #: While a server starts.
+    start: StartStatus | None = None
 
 
 class Board:

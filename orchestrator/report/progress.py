@@ -10,7 +10,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.board import NodeStatus
+from launchers.base import Phase
+from orchestrator.board import NodeStatus, StartStatus
+from orchestrator.report.estimate import PhaseSeconds, total_s
+
+#: A start that stays in one phase is told of again after this.
+_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Snapshot:
     best: float | None
     best_trial: int | None
     stopping: bool
+    #: Earlier starts of the study, for an estimate.
+    starts: tuple[PhaseSeconds, ...] = ()
 
 
 class Display(Protocol):
@@ -56,7 +63,9 @@ class LiveDisplay:
         self._live.start()
 
     def update(self, snapshot: Snapshot) -> None:
-        self._live.update(Text("\n").join([headline(snapshot), *map(node_line, snapshot.nodes)]))
+        self._live.update(
+            Text("\n").join([headline(snapshot), *(node_line(node, snapshot.starts) for node in snapshot.nodes)])
+        )
 
     def say(self, text: str) -> None:
         self._live.console.print(text, markup=False)
@@ -66,19 +75,22 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line for each change of phase, so that a log tells the story without noise."""
+    """A line for each change of phase, and each minute of a start, so that a log tells the story without noise."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._seen: dict[str, tuple[int, str, int | None]] = {}
+        #: What was told last of each node, and when.
+        self._told: dict[str, tuple[tuple[int, str, int | None], float]] = {}
 
     def update(self, snapshot: Snapshot) -> None:
+        now_s = snapshot.elapsed_s
         for node in snapshot.nodes:
             key = (node.ordinal, node.phase, node.concurrency)
-            if self._seen.get(node.node) != key:
-                self._seen[node.node] = key
+            told, at_s = self._told.get(node.node, (None, now_s))
+            if told != key or (node.start is not None and now_s - at_s >= _AGAIN_S):
+                self._told[node.node] = (key, now_s)
                 at = "" if node.concurrency is None else f" C={node.concurrency}"
-                self.say(f"[{clock(snapshot.elapsed_s)}] trial {node.ordinal}: {node.phase}{at}")
+                self.say(f"[{clock(now_s)}] trial {node.ordinal}: {doing(node, snapshot.starts)}{at}")
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
@@ -113,9 +125,9 @@ def best_text(snapshot: Snapshot) -> str:
     return f"{text} (trial {snapshot.best_trial}, {gain:+.1f} % on the baseline)"
 
 
-def node_line(node: NodeStatus) -> Text:
-    """`  vm/3fa2c1  trial 3  measuring C=32  41/96  1,204 tok/s`."""
-    text = f"  {node.node}  trial {node.ordinal}  {node.phase}"
+def node_line(node: NodeStatus, earlier: Sequence[PhaseSeconds] = ()) -> Text:
+    """`  vm/3fa2c1  trial 3  measuring C=32  41/96  1,204 tok/s`; `earlier` starts give an estimate."""
+    text = f"  {node.node}  trial {node.ordinal}  {doing(node, earlier)}"
     if node.concurrency is not None:
         text += f" C={node.concurrency}"
     if node.total:
@@ -123,6 +135,22 @@ def node_line(node: NodeStatus) -> Text:
     if node.output_tokens_per_s:
         text += f"  {node.output_tokens_per_s:,.0f} tok/s"
     return Text(text, style="cyan")
+
+
+def doing(node: NodeStatus, earlier: Sequence[PhaseSeconds]) -> str:
+    """The phase; of a start `loading weights 45 % (72/160)  2:10 of about 5:30`."""
+    return node.phase if node.start is None else f"{node.phase}{_how_far(node.start, earlier)}"
+
+
+def _how_far(start: StartStatus, earlier: Sequence[PhaseSeconds]) -> str:
+    text = ""
+    if start.progress.shards:
+        done, total = start.progress.shards
+        text += f" {100 * done // max(1, total)} % ({done}/{total})"
+    if start.progress.note:
+        text += f" ({start.progress.note})"
+    about_s = None if start.progress.phase is Phase.READY else total_s(start, earlier)
+    return f"{text}  {clock(start.elapsed_s)}" + ("" if about_s is None else f" of about {clock(about_s)}")
 
 
 def clock(seconds: float) -> str:

@@ -7,7 +7,8 @@ import io
 
 from rich.console import Console
 
-from orchestrator.board import NodeStatus
+from launchers.base import Phase, StartProgress
+from orchestrator.board import NodeStatus, StartStatus
 from orchestrator.report.progress import PlainDisplay, Snapshot, clock, headline, make_display, node_line
 
 SNAPSHOT = Snapshot(
@@ -56,6 +57,43 @@ def test_without_a_terminal_each_phase_is_one_line_and_no_escape_is_printed() ->
         display.update(SNAPSHOT)
     display.update(dataclasses.replace(SNAPSHOT, nodes=(NodeStatus("vm/3fa2c1", 4, "tearing down"),)))
     assert out.getvalue().splitlines() == ["[2:10] trial 4: measuring C=32", "[2:10] trial 4: tearing down"]
+
+
+def starting(progress: StartProgress, elapsed_s: float, phase_elapsed_s: float) -> NodeStatus:
+    return NodeStatus("vm/3fa2c1", 3, str(progress.phase), start=StartStatus(progress, elapsed_s, phase_elapsed_s))
+
+
+EARLIER = {"spawned": 30.0, "loading weights": 150.0, "graph capture": 148.0, "warm-up": 5.0}
+
+
+def test_a_start_shows_its_files_its_time_and_what_earlier_starts_took() -> None:
+    loading = starting(StartProgress(Phase.LOADING_WEIGHTS, (72, 160)), 130.0, 72.0)
+    assert node_line(loading).plain == "  vm/3fa2c1  trial 3  loading weights 45 % (72/160)  2:10"
+    # 72 files in 72 s: 88 s more, and what earlier starts took after the load.
+    shown = node_line(loading, [EARLIER]).plain
+    assert shown == "  vm/3fa2c1  trial 3  loading weights 45 % (72/160)  2:10 of about 6:11"
+    ready = starting(StartProgress(Phase.READY), 371.0, 0.0)
+    assert node_line(ready, [EARLIER]).plain == "  vm/3fa2c1  trial 3  ready  6:11"
+
+
+def test_why_a_phase_is_slow_is_shown() -> None:
+    note = StartProgress(Phase.GRAPH_CAPTURE, note="DeepGEMM compiles its kernels")
+    assert "graph capture (DeepGEMM compiles its kernels)  10:00" in node_line(starting(note, 600.0, 300.0)).plain
+
+
+def test_without_a_terminal_a_long_phase_of_a_start_is_told_once_a_minute() -> None:
+    out = io.StringIO()
+    display = make_display(Console(file=out, width=200))
+    for elapsed_s in range(300):
+        progress = StartProgress(Phase.LOADING_WEIGHTS, (elapsed_s, 300))
+        node = starting(progress, 10.0 + elapsed_s, float(elapsed_s))
+        display.update(dataclasses.replace(SNAPSHOT, elapsed_s=100.0 + elapsed_s, nodes=(node,)))
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == [
+        "[1:40] trial 3: loading weights 0 % (0/300)  0:10",
+        "[2:40] trial 3: loading weights 20 % (60/300)  1:10",
+    ]
+    assert len(lines) == 5
 
 
 def test_a_clock_is_read_at_a_glance() -> None:
