@@ -2,13 +2,17 @@
 
 It starts the server in a session of its own and holds one end of a pipe. A line on the pipe asks for a stop;
 the pipe closing means the owner is dead (KILL included), which is the same request. Either way every member
-of the server is stopped (`members` says what that is) and the guard tells what is left. It sleeps in between:
-nothing is polled. Run by path with only the standard library, so that it starts in tens of milliseconds:
+of the server is stopped (`proc.members` says what that is), its shared memory and its private folder are
+removed, and the guard tells what is left. What the server prints comes through the guard, which blots out
+secrets before they reach the disk. It sleeps in between: nothing is polled. Run by path with only the standard
+library, so that it starts in tens of milliseconds:
 
-    python -I guard.py LOG_FILE MARKER=VALUE -- COMMAND...
+    python -I guard.py COMMAND...
 
-It prints one JSON object a line: {"pid", "began"}, {"exit"}, {"stopped"}. With `--reap` it starts nothing:
-the owner names processes on the pipe, and when it closes, those that do not end by themselves are killed.
+The first line on the pipe is an `Order` in JSON, since a command line can be read by everyone. It prints one
+JSON object a line: {"guard", "pid", "began"}, {"exit"}, {"stopped"}; {"failed"} where the command cannot be run,
+and {"log_error"} once where the log can no longer be written. With `--reap` it starts nothing: the owner names
+processes on the pipe, and when it closes, those that do not end by themselves are killed.
 """
 
 from __future__ import annotations
@@ -22,14 +26,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
+
+if __name__ == "__main__":
+    # Isolated and started by its path: its own package is found beside it, and no other of that name.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from launchers import private, proc
+from launchers.ledger import Ledger, remove_files
+from launchers.log_pump import LogPump
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 #: Grace of a server whose owner died: nobody waits for a clean end, but requests get an answer.
 ORPHAN_GRACE_S = 2.0
 KILL_WAIT_S = 10.0
 _POLL_S = 0.02
+#: While the server prints, its members are noted this often, or less often where that takes long.
+_NOTE_EVERY_S, _NOTE_SHARE = 1.0, 0.02
 
 
 def say(**message: object) -> None:
@@ -38,128 +52,51 @@ def say(**message: object) -> None:
         os.write(1, (json.dumps(message) + "\n").encode())
 
 
-class Seen(NamedTuple):
-    """A process as /proc/PID/stat shows it (proc_pid_stat(5))."""
+class Order(NamedTuple):
+    """What an owner asks of a guard, beside the command."""
 
-    pid: int
-    state: str
-    parent: int
-    group: int
-    session: int
-    threads: int
-    #: Clock ticks since boot. With the pid it names one process for ever; a pid alone is used again.
-    began: int
-
-    @property
-    def alive(self) -> bool:
-        """A zombie is dead, unless only its main thread has ended."""
-        return self.state not in "ZXx" or (self.state == "Z" and self.threads > 1)
-
-
-def see(pid: int) -> Seen | None:
-    """The process, None when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            words = file.read(4096).rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return None
-    parent, group, session = map(int, words[1:4])
-    return Seen(pid, words[0].decode(), parent, group, session, int(words[17]), int(words[19]))
-
-
-def see_all() -> dict[int, Seen]:
-    """Every process of the machine by its pid, the dead ones too."""
-    seen = (see(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {process.pid: process for process in seen if process is not None}
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process lives; a zombie does not."""
-    process = see(pid)
-    return process is not None and process.alive
-
-
-def has_marker(pid: int, marker: bytes) -> bool:
-    """Whether `NAME=value` is in the environment that the process was started with, as far as one may see."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return marker in file.read().split(b"\0")
-    except OSError:
-        return False
-
-
-def members(
-    server: int, began: int | None, marker: bytes, guard: int | None, seen: dict[int, Seen] | None = None
-) -> set[int]:
-    """Living processes of a server, found in four ways, since each one alone has a hole.
-
-    Its group and its session (a child can leave both); the guard's descendants, which orphans stay as long
-    as the guard lives, being the subreaper; and the marker in the environment (which a process that writes a
-    long title destroys: SGLang's schedulers and Ray's agents do). `began` tells the server's own group from
-    one of a later process with the same pid.
-    """
-    seen = see_all() if seen is None else seen
-    leader = seen.get(server)
-    reused = leader is not None and began is not None and leader.began != began
-    found = set() if guard is None else descendants(guard, seen)
-    for process in seen.values():
-        if process.pid in found or process.pid in (guard, os.getpid()):
-            continue
-        same = not reused and server in (process.pid, process.group, process.session)
-        if process.alive and (same or has_marker(process.pid, marker)):
-            found.add(process.pid)
-    return {pid for pid in found if seen[pid].alive}
-
-
-def descendants(root: int, seen: dict[int, Seen]) -> set[int]:
-    """Children of the process and theirs, dead ones too."""
-    children: dict[int, list[int]] = {}
-    for process in seen.values():
-        children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
-    queue = [root]
-    while queue:
-        for pid in children.get(queue.pop(), []):
-            if pid not in found:
-                found.add(pid)
-                queue.append(pid)
-    return found
-
-
-def signal_all(pids: Iterable[int], number: int) -> None:
-    """Signal each; one that is gone already is no error."""
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)
+    log: str
+    #: `NAME=value`, put into the server's environment.
+    marker: str
+    secrets: list[str]
+    #: The start's private folder (`launchers.private`), which goes with the server; None for none.
+    private: str | None
 
 
 class Guard:
     """Owns one server from its start to the proof that it is gone."""
 
-    def __init__(self, log: str, marker: str, command: list[str]) -> None:
-        self.marker = marker.encode()
+    def __init__(self, order: Order, command: list[str], owner: int | None) -> None:
+        """`owner` is a pidfd. Raises OSError where the command cannot be run or the log not be written."""
+        self._marker = order.marker.encode()
+        self._private = None if order.private is None else Path(order.private)
+        self._ledger = Ledger(None if self._private is None else private.ledger_of(self._private))
+        self._note_at_s = 0.0
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._inputs = [0, self._wake_on_child()]
+        self._pump = LogPump(order.log, order.secrets, on_error=lambda text: say(log_error=text))
+        self._wake = self._wake_on_child()
+        self._inputs = {0, self._wake, self._pump.source}
+        self._owner = owner
         self._asked_s: float | None = None
         # The pipe alone would not do: a process that the owner forked holds its other end too.
-        with contextlib.suppress(OSError, AttributeError):
-            self._inputs.append(os.pidfd_open(os.getppid()))
-        name, _, value = marker.partition("=")
-        with open(log, "ab", buffering=0) as out:
-            self.server = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, name: value},
-                # Without this the server would go on when the guard itself is killed.
-                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
-            )
+        if owner is not None:
+            self._inputs.add(owner)
+        name, _, value = order.marker.partition("=")
+        self.server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._pump.sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, name: value},
+            # Without this the server would go on when the guard itself is killed.
+            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+        )
+        os.close(self._pump.sink)
         self.exit_code: int | None = None
-        seen = see(self.server.pid)
-        say(pid=self.server.pid, began=seen.began if seen else None)
+        seen = proc.see(self.server.pid)
+        say(guard=os.getpid(), pid=self.server.pid, began=seen.began if seen else None)
 
     @staticmethod
     def _wake_on_child() -> int:
@@ -176,25 +113,37 @@ class Guard:
         self.stop(self._asked_s)
 
     def listen(self, limit_s: float | None) -> None:
-        """Sleep until a child ends or the owner speaks or dies; None: as long as it takes."""
+        """Sleep until a child ends or prints, or the owner speaks or dies; None: as long as it takes."""
         self.reap()
-        pipe, wake, *owner = self._inputs
-        ready, _, _ = select.select([fd for fd in self._inputs if fd >= 0], [], [], limit_s)
-        if wake in ready:
-            os.read(wake, 4096)
+        ready, _, _ = select.select(self._inputs, [], [], limit_s)
+        if self._pump.source in ready:
+            if not self._pump.carry():
+                self._inputs.discard(self._pump.source)
+            if time.monotonic() >= self._note_at_s:
+                self.note()
+        if self._wake in ready:
+            os.read(self._wake, 4096)
             self.reap()
-        if pipe in ready:
-            request = os.read(pipe, 256)
+        if 0 in ready:
+            request = os.read(0, 256)
             self._ask(float(request.split()[-1]) if request else ORPHAN_GRACE_S)
             if not request:
-                self._inputs[0] = -1
-        if owner and owner[0] in ready:
+                self._inputs.discard(0)
+        if self._owner is not None and self._owner in ready:
             self._ask(ORPHAN_GRACE_S)
-            del self._inputs[2]
+            self._inputs.discard(self._owner)
 
     def _ask(self, grace_s: float) -> None:
         """The shortest grace asked for counts: an owner may die while it waits for a stop."""
         self._asked_s = grace_s if self._asked_s is None else min(self._asked_s, grace_s)
+
+    def note(self) -> None:
+        """Write down who is there: a death takes with it what shows whose shared memory it was."""
+        began_s = time.monotonic()
+        seen = proc.see_all()
+        self._ledger.note(seen[pid] for pid in proc.descendants(os.getpid(), seen))
+        now_s = time.monotonic()
+        self._note_at_s = now_s + max(_NOTE_EVERY_S, (now_s - began_s) / _NOTE_SHARE)
 
     def reap(self) -> None:
         """Note the server's exit code, which is told once, and collect other dead children.
@@ -206,6 +155,8 @@ class Guard:
             ended = os.waitid(os.P_PID, self.server.pid, flags)
             if ended is not None:
                 self.exit_code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                # Who hears of the end reads the log for its reason.
+                self._pump.carry_all()
                 say(exit=self.exit_code)
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, flags)) and ended.si_pid != self.server.pid:
@@ -215,8 +166,8 @@ class Guard:
         """Living members. That there are none is believed when it was seen twice: a fork may slip by once."""
         for _ in range(2):
             self.reap()
-            seen = see_all()
-            found = members(self.server.pid, None, self.marker, os.getpid(), seen)
+            seen = proc.see_all()
+            found = proc.members(self.server.pid, None, self._marker, os.getpid(), seen)
             if found:
                 return found
             for process in seen.values():
@@ -226,27 +177,29 @@ class Guard:
         return set()
 
     def stop(self, grace_s: float) -> None:
-        """TERM to the server, grace, KILL to every member until none is left; then the report."""
+        """TERM to the server, grace, KILL to every member until none is left; then its files, and the report."""
         began = time.monotonic()
         signals = []
         self.reap()
+        self.note()
         if self.exit_code is None:
             signals.append("SIGTERM")
-            signal_all({self.server.pid}, signal.SIGTERM)
+            proc.signal_all({self.server.pid}, signal.SIGTERM)
             # A stopped process gets TERM only once it goes on.
-            signal_all(self.living(), signal.SIGCONT)
+            proc.signal_all(self.living(), signal.SIGCONT)
             self._asked_s = grace_s
             while self.exit_code is None:
                 left_s = began + self._asked_s - time.monotonic()
                 if left_s <= 0:
                     break
                 self.listen(left_s)
+            self.note()
         end = time.monotonic() + KILL_WAIT_S
         left = self.living()
         while left and time.monotonic() < end:
             if "SIGKILL" not in signals:
                 signals.append("SIGKILL")
-            signal_all(left, signal.SIGKILL)
+            proc.signal_all(left, signal.SIGKILL)
             time.sleep(_POLL_S)
             left = self.living()
         self.reap()
@@ -254,12 +207,18 @@ class Guard:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.server.pid, os.WNOHANG)
         took_s = time.monotonic() - began
+        self._pump.finish()
+        removed, shm_left = remove_files(self._ledger.files)
+        if self._private is not None:
+            private.remove_folder(self._private, keep_ledger=bool(left or shm_left))
         say(
             stopped={
                 "exit_code": self.exit_code,
                 "took_s": took_s,
                 "signals": signals,
                 "survivors": sorted(left),
+                "shm_removed": sorted(removed),
+                "shm_left": sorted(shm_left),
             }
         )
 
@@ -271,17 +230,37 @@ def reap_named() -> None:
         for line in pipe:
             pid, began = map(int, line.split())
             named[pid] = began
-
-    def left() -> set[int]:
-        seen = filter(None, map(see, named))
-        return {process.pid for process in seen if process.alive and process.began == named[process.pid]}
-
     opened = time.monotonic()
-    while left() and time.monotonic() < opened + ORPHAN_GRACE_S:
+    while proc.still_living(named) and time.monotonic() < opened + ORPHAN_GRACE_S:
         time.sleep(_POLL_S)
-    while (found := left()) and time.monotonic() < opened + ORPHAN_GRACE_S + KILL_WAIT_S:
-        signal_all(found, signal.SIGKILL)
+    while (found := proc.still_living(named)) and time.monotonic() < opened + ORPHAN_GRACE_S + KILL_WAIT_S:
+        proc.signal_all(found, signal.SIGKILL)
         time.sleep(_POLL_S)
+
+
+def read_order() -> Order | None:
+    """The first line on the pipe, byte for byte: a request may follow. None where the owner died before it."""
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as pipe:
+        line = pipe.readline()
+    return Order(**json.loads(line)) if line.endswith(b"\n") else None
+
+
+def step_behind() -> int | None:
+    """Go on in a child of this process, which only waits for it; a pidfd of the owner, None where there are none.
+
+    A Ray worker that ends in order kills its direct children with KILL (seen in Ray 2.60, for `ray.kill` and for
+    a dropped handle alike): it finds the one that waits, and the guard has its time.
+    """
+    owner = None
+    with contextlib.suppress(OSError, AttributeError):
+        owner = os.pidfd_open(os.getppid())
+    if guard := os.fork():
+        # The pipes' other ends have to close with the guard.
+        os.close(0)
+        os.close(1)
+        os.waitpid(guard, 0)
+        os._exit(0)
+    return owner
 
 
 def main() -> None:
@@ -292,14 +271,18 @@ def main() -> None:
     # would inherit that and ignore TERM.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    if sys.argv[1] == "--reap":
+    if sys.argv[1:] == ["--reap"]:
         reap_named()
         return
-    split = sys.argv.index("--")
-    log, marker = sys.argv[1:split]
+    owner = step_behind()
+    order = read_order()
+    if order is None:
+        return
     try:
-        guard = Guard(log, marker, sys.argv[split + 1 :])
+        guard = Guard(order, sys.argv[1:], owner)
     except OSError as error:
+        if order.private is not None:
+            private.remove_folder(Path(order.private))
         say(failed=str(error))
         return
     guard.run()

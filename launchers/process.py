@@ -8,27 +8,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from launchers import guard
+from launchers import guard, proc
 from launchers.base import StopReport
+from launchers.gpus import GpuBaseline
+from launchers.ledger import SharedFile, read_ledger, remove_files
 from launchers.ports import held_sockets, listeners, port_is_free
+from launchers.private import folders_of_other_runs, ledger_of, remove_folder
 
 #: Variables that the owner writes into each server's environment, to know its own again.
 START_MARKER, STUDY_MARKER, RUN_MARKER = "ORCHESTRATOR_START", "ORCHESTRATOR_STUDY", "ORCHESTRATOR_RUN"
-#: What the owner's own environment must not pass on: Ray's settings are not the server's.
-_PRIVATE = ("RAY_", "ORCHESTRATOR_")
 _KILL = 9
-
-
-def clean_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The inherited environment without what belongs to Ray and to the orchestrator."""
-    return {name: value for name, value in inherited.items() if not name.startswith(_PRIVATE)}
 
 
 class PortHolder(StrEnum):
@@ -51,33 +47,65 @@ class OwnedProcess:
         start_id: str,
         port: int,
         grace_s: float,
+        *,
+        folder: Path | None = None,
+        secrets: Collection[str] = (),
+        private: Path | None = None,
+        more_ports: Sequence[int] = (),
+        uses_gpus: bool = True,
     ) -> None:
-        """Start it. `grace_s` is what it gets between TERM and KILL.
+        """Start it in `folder`. `grace_s` is what it gets between TERM and KILL.
 
-        Raises OSError where the command cannot be run or the log not be written.
+        `secrets` never reach the log; `private` (a folder of `launchers.private`) goes with the server; `more_ports`
+        are to be free again after the stop, like `port`, and so is the GPUs' memory where it `uses_gpus`.
+        Raises OSError where the command cannot be run or the log not be written; the private folder is then gone.
         """
         self.log = log
         self.port = port
+        self._ports = (port, *more_ports)
         self._grace_s = grace_s
         self._marker = f"{START_MARKER}={start_id}"
+        self._private = private
         self._report: StopReport | None = None
         self._stopping = threading.Lock()
         self._messages: dict[str, Any] = {}
         self._changed = threading.Condition()
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", guard.__file__, str(log), self._marker, "--", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=dict(env),
+        self._gpus = GpuBaseline() if uses_gpus else None
+        order = guard.Order(
+            str(log.absolute()), self._marker, sorted(secrets), str(private.absolute()) if private else None
         )
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", guard.__file__, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                env=dict(env),
+                cwd=folder,
+            )
+        except OSError:
+            self._forget()
+            raise
         threading.Thread(target=self._listen, name="guard", daemon=True).start()
+        self._tell(json.dumps(order._asdict()))
         with self._changed:
             self._changed.wait_for(lambda: {"pid", "failed", "closed"} & self._messages.keys(), timeout=30)
         if "pid" not in self._messages:
             self._guard.kill()
             self._release()
+            self._forget()
             raise OSError(str(self._messages.get("failed", "the guard process did not start")))
+
+    def _tell(self, line: str) -> None:
+        """Write to the guard; one that was killed does not matter here."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError):
+            self._guard.stdin.write(f"{line}\n".encode())
+            self._guard.stdin.flush()
+
+    def _forget(self) -> None:
+        if self._private is not None:
+            remove_folder(self._private)
 
     def _listen(self) -> None:
         assert self._guard.stdout is not None
@@ -105,7 +133,7 @@ class OwnedProcess:
     @property
     def guard_pid(self) -> int:
         """The process that guards the server."""
-        return self._guard.pid
+        return int(self._messages["guard"])
 
     @property
     def exit_code(self) -> int | None:
@@ -117,6 +145,16 @@ class OwnedProcess:
     def ended(self) -> bool:
         """Whether the server's main process has ended, or its guard was killed and took it along."""
         return self.exit_code is not None or "closed" in self._messages
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether its owner has begun to stop it."""
+        return self._report is not None or self._stopping.locked()
+
+    @property
+    def log_error(self) -> str | None:
+        """Why its log is not whole, None as long as it is."""
+        return self._messages.get("log_error")
 
     def wait_end(self, timeout_s: float) -> bool:
         """Wait until the main process has ended; False when it has not after `timeout_s`."""
@@ -132,10 +170,8 @@ class OwnedProcess:
 
     def members(self) -> set[int]:
         """Living processes of the server."""
-        alive = self._guard.poll() is None
-        return guard.members(
-            self.pid, self._messages["began"], self._marker.encode(), self._guard.pid if alive else None
-        )
+        alive = "closed" not in self._messages
+        return proc.members(self.pid, self._messages["began"], self._marker.encode(), self.guard_pid if alive else None)
 
     def port_holder(self) -> PortHolder:
         """Who would answer a request to the port: with SO_REUSEPORT it may be several, one of them foreign."""
@@ -152,10 +188,7 @@ class OwnedProcess:
             return self._report
 
     def _stop(self, grace_s: float) -> StopReport:
-        assert self._guard.stdin is not None
-        with contextlib.suppress(OSError):
-            self._guard.stdin.write(f"stop {grace_s}\n".encode())
-            self._guard.stdin.flush()
+        self._tell(f"stop {grace_s}")
         with self._changed:
             self._changed.wait_for(
                 lambda: {"stopped", "closed"} & self._messages.keys(),
@@ -168,25 +201,39 @@ class OwnedProcess:
             took_s=told["took_s"],
             signals=tuple(told["signals"]),
             survivors=tuple(told["survivors"]),
-            port_free=port_is_free(self.port),
+            ports_held=tuple(port for port in self._ports if not port_is_free(port)),
+            shm_removed=tuple(told["shm_removed"]),
+            shm_left=tuple(told["shm_left"]),
+            gpu_memory_left_mib=None if self._gpus is None else self._gpus.wait_left_mib(),
         )
 
     def _kill(self) -> dict[str, Any]:
         """Finish the work of a guard that was killed."""
         began = time.monotonic()
         signals = []
-        while left := self.members():
+        noted, files = self._noted()
+        while left := self.members() | proc.still_living(noted):
             signals = ["SIGKILL"]
-            guard.signal_all(left, _KILL)
+            proc.signal_all(left, _KILL)
             if time.monotonic() > began + guard.KILL_WAIT_S:
                 break
             time.sleep(0.02)
+        took_s = time.monotonic() - began
+        removed, shm_left = remove_files(files)
+        if self._private is not None:
+            remove_folder(self._private, keep_ledger=bool(left or shm_left))
         return {
             "exit_code": self.exit_code,
-            "took_s": time.monotonic() - began,
+            "took_s": took_s,
             "signals": signals,
             "survivors": sorted(left),
+            "shm_removed": sorted(removed),
+            "shm_left": sorted(shm_left),
         }
+
+    def _noted(self) -> tuple[dict[int, int], set[SharedFile]]:
+        """What the guard has written down."""
+        return ({}, set()) if self._private is None else read_ledger(ledger_of(self._private))
 
 
 class Reaper:
@@ -208,7 +255,7 @@ class Reaper:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, psutil.Error):
             for pid in _descendants(psutil.Process()):
-                seen = guard.see(pid)
+                seen = proc.see(pid)
                 if seen is not None and seen.alive and (pid, seen.began) not in self._named:
                     self._named.add((pid, seen.began))
                     self._process.stdin.write(f"{pid} {seen.began}\n".encode())
@@ -232,24 +279,37 @@ def _descendants(process: psutil.Process) -> set[int]:
 
 
 def stop_leftovers(study_marker: str, run_marker: str, timeout_s: float = 10.0) -> list[int]:
-    """Kill what earlier runs of this study left on this host; the pids killed.
+    """Kill what earlier runs of this study left on this host, and remove its files; the pids killed.
 
-    Only processes that carry the study's marker and another run's, and what is in a session that one of
-    them leads. Raises RuntimeError when one survives.
+    Only processes that carry the study's marker and another run's, what is in a session that one of them leads,
+    and what a guard of such a run has noted. Raises RuntimeError when one survives or its shared memory cannot
+    be removed.
     """
     study, run = f"{STUDY_MARKER}={study_marker}".encode(), f"{RUN_MARKER}={run_marker}".encode()
+    folders = folders_of_other_runs(study_marker, run_marker)
     killed: set[int] = set()
     end = time.monotonic() + timeout_s
     while True:
-        seen = guard.see_all()
+        seen = proc.see_all()
         marked = {
-            pid for pid in seen if guard.has_marker(pid, study) and not guard.has_marker(pid, run) and seen[pid].alive
+            pid for pid in seen if proc.has_marker(pid, study) and not proc.has_marker(pid, run) and seen[pid].alive
         }
         left = marked | {p.pid for p in seen.values() if p.session in marked and p.alive}
+        for folder in folders:
+            left |= proc.still_living(read_ledger(ledger_of(folder))[0])
         if not left:
-            return sorted(killed)
+            break
         if time.monotonic() > end:
             raise RuntimeError(f"processes of an earlier run do not die: {sorted(left)}; stop them by hand")
-        guard.signal_all(left, _KILL)
+        proc.signal_all(left, _KILL)
         killed |= left
         time.sleep(0.02)
+    for folder in folders:
+        _, shm_left = remove_files(read_ledger(ledger_of(folder))[1])
+        if shm_left:
+            raise RuntimeError(
+                f"shared memory of an earlier run is still in use: {sorted(shm_left)} in /dev/shm; stop the "
+                "processes that hold it, or remove the files"
+            )
+        remove_folder(folder)
+    return sorted(killed)
