@@ -6,13 +6,15 @@ import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from launchers.errors import LaunchError
+    from launchers.preflight import NodeReport, NodeRequest
 
 Flags = Mapping[str, Any]
 
@@ -23,6 +25,9 @@ class Phase(StrEnum):
     SPAWNED = "spawned"
     DISTRIBUTED_INIT = "distributed init"
     LOADING_WEIGHTS = "loading weights"
+    #: Every file is read; weights are converted, and ranks wait for each other.
+    PROCESSING_WEIGHTS = "processing weights"
+    LOADING_DRAFT = "loading draft weights"
     KV_POOL = "kv pool"
     GRAPH_CAPTURE = "graph capture"
     WARMUP = "warm-up"
@@ -41,6 +46,8 @@ class LaunchSpec:
     study_marker: str = ""
     #: Differs from run to run of the orchestrator: a marker of this study from another run is a leftover.
     run_marker: str = ""
+    #: Where the server runs, for relative paths among its flags; None or absent on this node: where its owner does.
+    folder: Path | None = None
 
 
 def to_argv(flags: Flags) -> list[str]:
@@ -78,20 +85,51 @@ class StopReport:
     took_s: float
     #: Signals sent, in order.
     signals: tuple[str, ...]
-    #: Processes still alive at the end; empty means proven stopped.
+    #: Processes still alive at the end.
     survivors: tuple[int, ...]
-    port_free: bool
+    #: Its ports that cannot be bound again.
+    ports_held: tuple[int, ...] = ()
+    #: Its files in /dev/shm, which outlive it: those removed after its end, and those that could not be.
+    shm_removed: tuple[str, ...] = ()
+    shm_left: tuple[str, ...] = ()
+    #: GPU memory that did not come back, over all GPUs, in MiB; None where there is none to watch.
+    gpu_memory_left_mib: int | None = None
 
     @property
     def proven(self) -> bool:
         """Whether nothing of the server is left."""
-        return not self.survivors and self.port_free
+        return not (self.survivors or self.ports_held or self.shm_left or self.gpu_memory_left_mib)
+
+    @property
+    def left(self) -> str:
+        """What is left, for a person; empty where nothing is."""
+        parts = {
+            "processes {} do not die": self.survivors,
+            "ports {} are still held": self.ports_held,
+            "files {} stay in /dev/shm": self.shm_left,
+            "{} MiB of GPU memory are not released": self.gpu_memory_left_mib,
+        }
+        return ", ".join(
+            text.format(", ".join(map(str, value)) if isinstance(value, tuple) else value)
+            for text, value in parts.items()
+            if value
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields by name, ready for JSON."""
+        return {**asdict(self), "proven": self.proven}
 
 
 class ServerHandle(ABC):
     """A running, ready server. A context manager: leaving it stops the server and proves it."""
 
     url: str
+    #: The name that this server alone answers to: what a request for another server names is refused.
+    model: str
+    #: Sent with every request (`Authorization: Bearer`); None where the server asks for none. A secret.
+    api_key: str | None
+    #: Everything that it has printed, without secrets.
+    log: Path
     #: Differs from start to start, over all nodes and runs.
     start_id: str
     #: Seconds of each phase by its name; simulated seconds where `simulated`.
@@ -103,8 +141,12 @@ class ServerHandle(ABC):
         """Whether the server's main process is running."""
 
     @abstractmethod
-    def failure(self) -> LaunchError:
-        """What its log says about a server that ended by itself."""
+    def environment(self) -> Mapping[str, str]:
+        """The variables that its main process was started with, secrets blotted out; empty once it has ended."""
+
+    @abstractmethod
+    def failure(self) -> LaunchError | None:
+        """Why a server ended that was not asked to, whatever its exit code; None after a stop of our own."""
 
     @abstractmethod
     def stop(self) -> StopReport:
@@ -119,8 +161,19 @@ class ServerHandle(ABC):
         self.stop()
 
 
-#: Told of each phase as it begins.
-OnPhase = Callable[[Phase], None]
+@dataclass(frozen=True)
+class StartProgress:
+    """Where a start is."""
+
+    phase: Phase
+    #: Weight files of the phase's model loaded and in all, once the server told it; None outside of loading.
+    shards: tuple[int, int] | None = None
+    #: Why the phase may take long this time, where the server said so.
+    note: str | None = None
+
+
+#: Told of each phase as it begins, and of each step within one.
+OnProgress = Callable[[StartProgress], None]
 #: Polled while waiting; True aborts the start.
 ShouldStop = Callable[[], bool]
 
@@ -135,8 +188,25 @@ class Launcher(ABC):
     def command(self, spec: LaunchSpec, port: int) -> tuple[list[str], dict[str, str]]:
         """The words of the command and the variables that are set for it, without those inherited."""
 
+    def preflight(self, spec: LaunchSpec) -> None:  # noqa: B027 - most launchers can tell nothing
+        """Raise what the server itself would end with, found without starting it.
+
+        Raises `InvalidCombination` or `BadArgument`; says nothing of a setting that it cannot judge.
+        """
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Where the rules were found to differ from the server itself so far, one sentence each."""
+        return ()
+
+    def check_node(self, request: NodeRequest) -> NodeReport:
+        """What of this node would spoil the first start. Nothing where nothing can be told beforehand."""
+        from launchers.preflight import NodeReport
+
+        return NodeReport()
+
     @abstractmethod
-    def launch(self, spec: LaunchSpec, on_phase: OnPhase, should_stop: ShouldStop) -> ServerHandle:
+    def launch(self, spec: LaunchSpec, on_progress: OnProgress, should_stop: ShouldStop) -> ServerHandle:
         """Start a server and wait until it has answered a generation.
 
         Raises a `launchers.errors.LaunchError` when it cannot; nothing is then left running, unless it is a

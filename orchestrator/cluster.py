@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 # Read by Ray when it is imported: Tune's own tables, loggers and SIGINT handler are off, and a GPU-less
 # driver keeps its environment.
@@ -33,7 +33,7 @@ from ray.tune.search import Searcher
 from launchers.process import Reaper
 from orchestrator.conductor import Conductor
 from orchestrator.node import NodeTrial
-from orchestrator.plan import Report, StudyContext
+from orchestrator.plan import Report, Reservation, StudyContext
 
 #: The sweep's objects are levels' requests, a few megabytes each. Ray refuses less than 75 MiB.
 OBJECT_STORE_BYTES = 128 * 2**20
@@ -147,15 +147,30 @@ def _answers(address: str) -> None:
         ) from error
 
 
-def nodes_with(gpus: int) -> int:
-    """How many living nodes have that many GPUs."""
-    return sum(have >= gpus for have in gpus_by_node())
+def nodes_for(reservation: Reservation) -> list[str]:
+    """Ray's ids of the living nodes that can run a trial."""
+    return [node for node, have in _by_node(reservation.resource).items() if have >= reservation.amount]
 
 
-def gpus_by_node() -> list[int]:
-    """GPUs of each living node."""
+def whole_node(gpus: int) -> Reservation:
+    """All that the largest kind of node has; its CPUs for a server without GPUs.
+
+    Raises ClusterError where no node has that many GPUs.
+    """
+    resource: Literal["GPU", "CPU"] = "GPU" if gpus else "CPU"
+    largest = max(_by_node(resource).values(), default=0)
+    if largest < max(gpus, 1):
+        raise ClusterError(
+            f"a trial needs a node with {max(gpus, 1)} {resource}s; the largest of the cluster has {largest}. Set "
+            "node.gpus, or join another cluster with --address"
+        )
+    return Reservation(resource, largest)
+
+
+def _by_node(resource: str) -> dict[str, int]:
+    """What each living node has of it, by Ray's id."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [int(node["Resources"].get("GPU", 0)) for node in nodes if node["Alive"]]
+    return {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes if node["Alive"]}
 
 
 class Bridge(Searcher):

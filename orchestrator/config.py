@@ -21,6 +21,7 @@ from orchestrator.fields import (
     FlagName,
     FlagValue,
     ObjectiveText,
+    PhaseName,
     Range,
     as_tuple,
     env_value,
@@ -37,15 +38,28 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class AutoLauncher(Frozen):
+class RealStart(Frozen):
+    """How a real SGLang is started and how long it may take."""
+
+    #: The interpreter that has sglang; the orchestrator's own where it has one, else `.venv-sglang`.
+    python: str | None = None
+    #: `sglang serve` is the newer name of the same entry point.
+    command: Literal["sglang.launch_server", "sglang serve"] = "sglang.launch_server"
+    #: The deadline of a start: 547 GB from a slow disk take half an hour.
+    startup_timeout_s: float = Field(2700.0, gt=0)
+    #: How long a start may show no movement at all; by phase where one differs (`{loading weights: 1200}`).
+    stall_s: float = Field(600.0, gt=0)
+    stall_s_by_phase: dict[PhaseName, Annotated[float, Field(gt=0)]] = {}
+    #: Between TERM and KILL: a server drains its requests.
+    stop_grace_s: float = Field(90.0, ge=0)
+
+
+class AutoLauncher(RealStart):
     """SGLang where GPUs and an sglang are found on the node, else the simulated server."""
 
     kind: Literal["auto"] = "auto"
     profile: str = "tiny"
     startup_speedup: float = Field(100.0, gt=0)
-    python: str | None = None
-    #: The deadline of a real start.
-    startup_timeout_s: float = Field(2700.0, gt=0)
 
 
 class SimulatedLauncher(Frozen):
@@ -58,13 +72,10 @@ class SimulatedLauncher(Frozen):
     startup_timeout_s: float = Field(120.0, gt=0)
 
 
-class SGLangLauncher(Frozen):
-    """A real SGLang, run by the interpreter `python` (default: the orchestrator's own)."""
+class SGLangLauncher(RealStart):
+    """A real SGLang."""
 
     kind: Literal["sglang"] = "sglang"
-    python: str | None = None
-    #: The deadline of a start: 547 GB from a slow disk take half an hour.
-    startup_timeout_s: float = Field(2700.0, gt=0)
 
 
 Launcher = Annotated[AutoLauncher | SimulatedLauncher | SGLangLauncher, Field(discriminator="kind")]
@@ -73,7 +84,8 @@ Launcher = Annotated[AutoLauncher | SimulatedLauncher | SGLangLauncher, Field(di
 class Node(Frozen):
     """What one server needs of a node."""
 
-    gpus: int = Field(8, ge=1)
+    #: 0: it runs on the CPUs, and a trial holds all of a node's.
+    gpus: int = Field(8, ge=0)
 
 
 class Server(Frozen):

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from launchers.secrets import SECRET_FLAGS
+from launchers.base import Phase
+from launchers.command import OWN_FLAGS
+from launchers.secrets import is_secret_flag, is_secret_variable
 from orchestrator.analysis.objectives import parse_constraint, parse_objective
 
 _FLAG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-#: Flags that the launcher passes; a second one would silently lose or win.
-_OURS = {"host": "127.0.0.1", "port": "a free one", "model-path": "`model:`", "enable-metrics": "always on"}
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -24,19 +24,32 @@ def located(path: tuple[str | int, ...], message: str) -> PydanticCustomError:
     return PydanticCustomError("located", "{message}", {"message": message, "path": path})
 
 
+def phase_name(name: str) -> str:
+    """A phase of a start. Raises ValueError with the names there are."""
+    phases = [str(phase) for phase in Phase if phase is not Phase.READY]
+    if name not in phases:
+        raise ValueError(f"{name!r} is no phase of a start: {', '.join(phases)}")
+    return name
+
+
 def _flag_name(name: str) -> str:
     if not _FLAG.fullmatch(name):
         raise ValueError(f"{name!r}: a flag is written without leading dashes, with dashes: tp-size")
-    if name in SECRET_FLAGS:
+    if is_secret_flag(name):
         raise ValueError(f"{name!r} would show a secret to everyone on the machine, and is not needed: leave it out")
-    if name in _OURS:
-        raise ValueError(f"{name!r} is set by the sweep itself ({_OURS[name]}): leave it out")
+    if name in OWN_FLAGS:
+        raise ValueError(f"{name!r} is set by the sweep itself ({OWN_FLAGS[name]}): leave it out")
     return name
 
 
 def _env_name(name: str) -> str:
     if not _ENV.fullmatch(name):
         raise ValueError(f"{name!r}: an environment variable has letters, digits and underscores: NCCL_PROTO")
+    if is_secret_variable(name):
+        raise ValueError(
+            f"{name!r} would put a secret into the study's files: set it in the shell that starts the sweep, or Ray on "
+            "a node; servers inherit it"
+        )
     return name
 
 
@@ -89,6 +102,7 @@ def _parsed_by(parse: Callable[[str], object]) -> Callable[[str], str]:
 Scalar = bool | int | float | str
 FlagName = Annotated[str, AfterValidator(_flag_name)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
+PhaseName = Annotated[str, AfterValidator(phase_name)]
 #: A flag's value: a scalar, a list (several words) or a mapping (passed as JSON).
 FlagValue = Annotated[Scalar | list[Scalar] | dict[str, Any], BeforeValidator(_flag_value)]
 EnvValue = Annotated[int | float | str, BeforeValidator(env_value)]

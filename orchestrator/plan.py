@@ -14,6 +14,22 @@ from orchestrator.analysis.rows import Outcome, StartInfo
 
 
 @dataclass(frozen=True)
+class Reservation:
+    """A whole node as Ray counts it: all GPUs it has, or all CPUs for a server without GPUs.
+
+    Whoever holds all of either owns the node: no second trial runs beside it.
+    """
+
+    resource: Literal["GPU", "CPU"]
+    amount: int
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What Ray is asked for."""
+        return {"CPU": 0.0, self.resource: float(self.amount)}
+
+
+@dataclass(frozen=True)
 class StudyContext:
     """The same for every trial of a run."""
 
@@ -27,8 +43,10 @@ class StudyContext:
     logs: Path
     #: GPUs that a server gets.
     gpus: int
-    #: GPUs that a trial holds in Ray: all of a node's, so that no second trial runs beside it.
-    reserved_gpus: int
+    #: What a trial holds in Ray.
+    reservation: Reservation
+    #: Where the sweep was started: relative paths of a server mean this folder.
+    folder: Path
 
     def spec(self, plan: TrialPlan) -> LaunchSpec:
         """What to start for a trial."""
@@ -39,6 +57,7 @@ class StudyContext:
             gpus=self.gpus,
             study_marker=self.study_id,
             run_marker=self.run_id,
+            folder=self.folder,
         )
 
 
@@ -66,8 +85,8 @@ class Report:
     start: StartInfo | None = None
 
 
-def make_launcher(settings: schema.SimulatedLauncher | schema.SGLangLauncher, logs: Path) -> Launcher:
-    """The launcher that a resolved config names."""
+def make_launcher(settings: schema.SimulatedLauncher | schema.SGLangLauncher, logs: Path, folder: Path) -> Launcher:
+    """The launcher that a resolved config names; `folder` is where the sweep was started."""
     if isinstance(settings, schema.SimulatedLauncher):
         return SimulatedLauncher(logs, settings.profile, settings.startup_speedup, settings.startup_timeout_s)
-    return SGLangLauncher(logs, settings.python, settings.startup_timeout_s)
+    return SGLangLauncher(logs, folder=folder, **settings.model_dump(exclude={"kind"}))

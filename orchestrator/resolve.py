@@ -9,7 +9,7 @@ from typing import Any
 from launchers.gpus import gpu_names
 from launchers.sglang.launcher import sglang_found
 from launchers.simulated.profile import load_profile
-from orchestrator.config import SGLangLauncher, SimulatedLauncher, SweepConfig, merge
+from orchestrator.config import RealStart, SGLangLauncher, SimulatedLauncher, SweepConfig, merge
 from orchestrator.yaml_source import ConfigError
 
 
@@ -59,9 +59,9 @@ def resolve(
         why = "no sglang found" if found else "no GPU found"
     notes: tuple[str, ...] = ()
     if asked == "sglang":
-        launcher: SimulatedLauncher | SGLangLauncher = SGLangLauncher(python=python)
+        launcher: SimulatedLauncher | SGLangLauncher = SGLangLauncher()
         if not isinstance(real, SimulatedLauncher):
-            launcher = SGLangLauncher(python=python, startup_timeout_s=real.startup_timeout_s)
+            launcher = SGLangLauncher(**{name: getattr(real, name) for name in RealStart.model_fields})
         config = written
     else:
         mine = simulated.launcher

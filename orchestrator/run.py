@@ -13,20 +13,24 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import ray
 
 from launchers.base import shell_command
+from launchers.preflight import NodeRequest
 from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.rows import metric_value
 from orchestrator.board import Stop, start_board
-from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, gpus_by_node, nodes_with, run_trials
+from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
 from orchestrator.conductor import Conductor, Finished, Identification
-from orchestrator.plan import StudyContext, TrialPlan, make_launcher
+from orchestrator.inspection import inspect_nodes
+from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launcher
 from orchestrator.report.console import own_terminal
+from orchestrator.report.estimate import recent_starts
 from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
 from orchestrator.report.summary import best_trial, fixed_settings, print_summary, settings_text
 from orchestrator.resolve import Resolved
@@ -107,9 +111,10 @@ class _Run:
             model=config.model,
             logs=store.logs,
             gpus=config.node.gpus,
-            reserved_gpus=config.node.gpus,
+            reservation=Reservation("GPU", config.node.gpus),
+            folder=Path.cwd(),
         )
-        launcher = make_launcher(resolved.launcher, store.logs)
+        launcher = make_launcher(resolved.launcher, store.logs, Path.cwd())
 
         def command(plan: TrialPlan) -> str:
             return shell_command(*launcher.command(self._context.spec(plan), _PORT))
@@ -120,7 +125,7 @@ class _Run:
             study,
             store,
             Identification(study_id, resolved.simulated, profile, command),
-            nodes=lambda: nodes_with(self._context.reserved_gpus),
+            nodes=lambda: len(nodes_for(self._context.reservation)),
             fetch=lambda ordinal, c: ray.get(self._board.take.remote(ordinal, c)),
             keep=lambda ordinal, kept: ray.get(self._board.keep.remote(ordinal, kept)),
             on_end=self._ended,
@@ -151,7 +156,8 @@ class _Run:
                 self._display.say(f"warning: {line}")
             token = f"; token: {joined.token_command}" if joined.token_command else ""
             self._display.say(f"Ray dashboard: {joined.dashboard_url}{token}")
-            self._take_nodes()
+            self._context = dataclasses.replace(self._context, reservation=whole_node(self._config.node.gpus))
+            self._inspect_nodes()
             self._board = start_board(self._config.study)
             bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
             self._node_seen = time.monotonic()
@@ -174,15 +180,16 @@ class _Run:
             raise lock.StudyBusy(f"another sweep runs this study: {lock.describe(before)}")
         study.claim(self._owner)
 
-    def _take_nodes(self) -> None:
-        """Trials hold whole nodes, of the largest kind there is. Raises ClusterError where none is large enough."""
-        needed, largest = self._config.node.gpus, max(gpus_by_node(), default=0)
-        if largest < needed:
-            raise ClusterError(
-                f"a trial needs a node with {needed} GPUs; the largest of the cluster has {largest}. Set "
-                "node.gpus, or join another cluster with --address"
-            )
-        self._context = dataclasses.replace(self._context, reserved_gpus=largest)
+    def _inspect_nodes(self) -> None:
+        """Look at every node before the first trial. Raises NodesUnfit."""
+        flags, env = self.conductor.study.configurations.values()
+        context = self._context
+        folders = (context.logs, self.conductor.store.root)
+        request = NodeRequest(context.model, flags, env, context.gpus, folders, context.folder)
+        facts = inspect_nodes(context, request, nodes_for(context.reservation))
+        for line in facts.warnings:
+            self._display.say(f"warning: {line}")
+        self.conductor.study.know_nodes(nvlink=facts.nvlink, architecture=facts.architecture)
 
     def _ended(self, done: Finished) -> None:
         levels = [(r.level.concurrency, r.output_tokens_per_s) for r in done.rows if r.level]
@@ -190,7 +197,7 @@ class _Run:
         text = trial_line(
             done.trial.ordinal,
             done.trial.role,
-            done.outcome.state,
+            done.how,
             note[:160],
             levels,
             settings_text(done.rows[0], self._fixed),
@@ -248,11 +255,12 @@ class _Run:
     def _watch_nodes(self) -> None:
         """Tune waits for ever for a node that does not come (back); the study does not."""
         now = time.monotonic()
-        if nodes_with(self._context.reserved_gpus):
+        wanted = self._context.reservation
+        if nodes_for(wanted):
             self._node_seen = now
         elif now - self._node_seen > _NO_NODE_S and self._fatal is None:
             self._fatal = ClusterError(
-                f"no node with {self._context.reserved_gpus} GPUs has been there for {_NO_NODE_S:.0f} s. Bring one "
+                f"no node with {wanted.amount} {wanted.resource}s has been there for {_NO_NODE_S:.0f} s. Bring one "
                 "back and run the same command again: what was measured is kept"
             )
             os.kill(os.getpid(), signal.SIGTERM)
@@ -278,6 +286,7 @@ class _Run:
                 best=score,
                 best_trial=best,
                 stopping=self._signals > 0,
+                starts=recent_starts(rows[0].start for rows in trials.values() if rows),
             )
         )
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 
 from launchers.base import Phase
@@ -22,7 +23,12 @@ def main(argv: Sequence[str]) -> int:
     """Run one simulated server to its end. The exit code, where it is not ended by a signal."""
     # as SGLang while it loads: both signals simply end the process
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    arguments = parse_arguments(argv)
+    try:
+        arguments = parse_arguments(argv)
+    except (ValueError, OSError):
+        # The traceback and exit code 1, as SGLang.
+        traceback.print_exc()
+        return 1
     try:
         profile = load_profile(arguments.profile)
         settings = resolve(arguments, profile, os.environ)
@@ -42,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
             if rewrite.log_line:
                 log.line(rewrite.log_line)
         refuse(log, verdict.error_text or verdict.rejected, verdict.exit_code or 1)
+    log.line(f"server_args={settings.server_arguments()}")
     pace = Pace(arguments.startup_speedup, time.monotonic, time.sleep)
     startup = start(settings, log, pace, _import_server)
     import asyncio

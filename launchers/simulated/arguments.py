@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import functools
-import shlex
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from launchers.simulated import flags as known
 
-SECRET_FLAGS = frozenset({"api-key", "admin-api-key", "ssl-keyfile-password"})
 #: Other spellings that SGLang takes; its usage text shows the first name only.
 _SECOND_NAMES = {
     "model-path": ("model",),
@@ -35,20 +37,24 @@ class Arguments:
     startup_speedup: float
     #: Flags as given, typed; what was left out is absent.
     flags: dict[str, Any] = field(hash=False)
-    #: SGLang's part of the command line, secrets blotted out.
+    #: SGLang's part of the command line, what `--config` stands for included, and so its secrets, as SGLang has it.
     launch_command: str = ""
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Parse a command line. Refusals print usage and reason on stderr and raise SystemExit(2)."""
+    """Parse a command line. Refusals print usage and reason on stderr and raise SystemExit(2).
+
+    Raises ValueError or OSError for a configuration file that SGLang would not read.
+    """
     own = argparse.ArgumentParser(prog="python -m launchers.simulated", allow_abbrev=False, add_help=False)
     own.add_argument("--profile", default="tiny")
     own.add_argument("--startup-speedup", type=float, default=100.0)
     mine, rest = own.parse_known_args(argv)
     if mine.startup_speedup <= 0:
         own.error("--startup-speedup is above 0")
-    given = {name.replace("_", "-"): value for name, value in vars(build_parser().parse_args(rest)).items()}
-    return Arguments(mine.profile, mine.startup_speedup, given, shlex.join(_blotted(rest)))
+    words = _with_config(rest)
+    given = {name.replace("_", "-"): value for name, value in vars(build_parser().parse_args(words)).items()}
+    return Arguments(mine.profile, mine.startup_speedup, given, " ".join(words))
 
 
 @functools.cache
@@ -114,18 +120,40 @@ def _items(words: str) -> Iterator[tuple[str, str | None]]:
         yield name, default if equals else None
 
 
-def _blotted(argv: Sequence[str]) -> list[str]:
-    """The words with the values of secret flags replaced."""
-    out: list[str] = []
-    secret = False
-    for word in argv:
-        name, equals, _ = word.removeprefix("--").partition("=")
-        if secret:
-            out.append("<redacted>")
-            secret = False
-        elif word.startswith("--") and any(s.startswith(name) for s in SECRET_FLAGS) and len(name) > 2:
-            out.append(f"--{name}=<redacted>" if equals else word)
-            secret = not equals
+def _with_config(argv: Sequence[str]) -> list[str]:
+    """The words with the file behind `--config` put before them, so that the command line wins.
+
+    As server_args_config_parser.py of 0.5.23 has it, which knows no `--config=FILE`.
+    """
+    words = list(argv)
+    if "--config" not in words:
+        return words
+    if words.count("--config") > 1:
+        raise ValueError("Multiple config files specified! Only one allowed.")
+    index = words.index("--config")
+    if index == len(words) - 1:
+        raise ValueError("No config file specified after --config flag!")
+    path = Path(words[index + 1])
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise ValueError(f"Config file must be YAML format, got: {path.suffix}")
+    if not path.exists():
+        raise ValueError(f"Config file not found: {path}")
+    told = yaml.safe_load(path.read_text()) or {}
+    if not isinstance(told, dict):
+        raise ValueError("Config file must contain a dictionary at root level")
+    return [*_config_words(told), *words[:index], *words[index + 2 :]]
+
+
+def _config_words(told: dict[str, Any]) -> list[str]:
+    switches = {_key(name) for name in known.SWITCHES.split()}
+    words: list[str] = []
+    for name, value in told.items():
+        if isinstance(value, bool) and _key(name) in switches:
+            words += [f"--{name}"] if value else []
+        elif isinstance(value, bool):
+            words += [f"--{name}", str(value).lower()]
+        elif isinstance(value, list):
+            words += [f"--{name}", *map(str, value)] if value else []
         else:
-            out.append(word)
-    return out
+            words += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return words

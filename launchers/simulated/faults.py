@@ -102,6 +102,12 @@ class StreamError(_Fault):
     every: int = Field(1, ge=1)
 
 
+class Garbled(_Fault):
+    """Every answer is another text than the model's, at full speed: a broken kernel, or data torn on its way."""
+
+    kind: Literal["garbled"] = "garbled"
+
+
 class IgnoreSigterm(_Fault):
     """SIGTERM does nothing, in any phase."""
 
@@ -109,7 +115,7 @@ class IgnoreSigterm(_Fault):
 
 
 FaultConfig = Annotated[
-    SlowLoad | Hang | Refusal | OutOfMemory | Crash | StreamError | IgnoreSigterm,
+    SlowLoad | Hang | Refusal | OutOfMemory | Crash | StreamError | Garbled | IgnoreSigterm,
     Field(discriminator="kind"),
 ]
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from launchers.simulated.bodies import Asked, BadRequest
 from launchers.simulated.broken import FROM_THE_START, breaking_bytes
 from launchers.simulated.driver import Driver
-from launchers.simulated.faults import StreamError, StreamShape
+from launchers.simulated.faults import Garbled, StreamError, StreamShape
 from launchers.simulated.request import Finish, Request, Sampling
 from launchers.simulated.settings import END_CHANCE, Settings
 from launchers.simulated.sink import Sink
@@ -130,7 +130,8 @@ class Generation:
 
     def _new_request(self, rid: str, input_ids: tuple[int, ...], sampling: Sampling, streaming: bool) -> Request:
         settings = self.settings
-        seed = seed_of(settings.seed, input_ids)
+        garbled = isinstance(settings.fault, Garbled)
+        seed = seed_of(settings.seed + garbled, input_ids)
         chance = 0.0 if sampling.ignore_eos else END_CHANCE
         return Request(
             rid,
@@ -174,7 +175,7 @@ class Generation:
             created_s=time.time(),
             epoch_offset_s=self._epoch_offset_s,
             model=model or self.settings.served_model_name,
-            draft_steps=tree.steps if tree else None,
+            proposed_drafts=tree.draft_tokens - 1 if tree else None,
         )
 
     def _rid(self) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import launchers
 from launchers.base import LaunchSpec, to_argv
+from launchers.command import listening_words, refuse_flags
 from launchers.local import LocalLauncher
-from launchers.secrets import refuse_secret_flags
 from launchers.sglang.dialect import SGLANG
+from launchers.sglang.progress import simulated_seconds
 from launchers.simulated.profile import load_profile
 
 
@@ -28,21 +28,23 @@ class SimulatedLauncher(LocalLauncher):
         startup_speedup: float = 100.0,
         startup_timeout_s: float = 120.0,
         stop_grace_s: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            log_folder, SGLANG, startup_timeout_s=startup_timeout_s, stop_grace_s=stop_grace_s, clock=clock
-        )
+        """Further options are those of LocalLauncher."""
+        super().__init__(log_folder, SGLANG, startup_timeout_s=startup_timeout_s, stop_grace_s=stop_grace_s, **options)
         self.profile = profile
         self.startup_speedup = startup_speedup
 
     def command(self, spec: LaunchSpec, port: int) -> tuple[list[str], dict[str, str]]:
-        """The twin runs under this interpreter. Raises BadArgument for a secret among the flags."""
-        refuse_secret_flags(spec)
+        """The twin's own options, then the flags. Raises BadArgument for a secret or a flag of the launcher's own."""
+        refuse_flags(spec)
         argv = [sys.executable, "-m", "launchers.simulated", "--profile", self.profile]
         argv += ["--startup-speedup", f"{self.startup_speedup:g}", "--model-path", spec.model]
-        argv += [*to_argv(spec.flags), "--host", "127.0.0.1", "--port", str(port), "--enable-metrics"]
-        return argv, dict(spec.env)
+        return [*argv, *to_argv(spec.flags), *listening_words(port)], dict(spec.env)
+
+    def interpreter(self) -> str:
+        """This one."""
+        return sys.executable
 
     def own_environment(self) -> dict[str, str]:
         """Where the twin is imported from, whatever the working folder is."""
@@ -50,10 +52,7 @@ class SimulatedLauncher(LocalLauncher):
 
     def startup_s(self, info: Mapping[str, Any], wall_s: Mapping[str, float]) -> dict[str, float]:
         """Simulated seconds, as the twin tells them: the wall clock's are shortened."""
-        told = info.get("startup_time") or {}
-        phases = {k: float(v) for k, v in told.items() if isinstance(v, int | float)}
-        graphs = told.get("cuda_graph") or {}
-        return phases | {"cuda_graph": float(sum(graphs.values()))}
+        return simulated_seconds(info.get("startup_time"))
 
     def gpu_names(self) -> tuple[str, ...]:
         """The GPUs that the profile pretends to have."""

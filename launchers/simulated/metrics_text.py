@@ -44,13 +44,14 @@ def _requests(page: _Page, totals: Mapping[bool, Finished], model: Labels) -> No
         ("generation_tokens_total", "Output tokens of finished requests.", "generation_tokens"),
         ("cached_tokens_total", "Prompt tokens found in the prefix cache.", "cached_tokens"),
         ("num_requests_total", "Finished requests.", "requests"),
-        ("spec_verify_calls_total", "Verify steps of finished requests.", "verify_steps"),
     )
     for name, text, field in counters:
-        if field == "verify_steps" and not any(done.verify_steps for done in seen.values()):
-            continue
         for flag, done in seen.items():
             page.sample(name, "counter", text, streaming[flag], getattr(done, field))
+    verified = sum(done.verify_steps for done in seen.values())
+    if verified:
+        # The one counter without a label for streaming (metrics_collector.py of 0.5.23).
+        page.sample("spec_verify_calls_total", "counter", "Verify steps of finished requests.", model, verified)
     histograms = (
         ("time_to_first_token_seconds", "Time to first token in seconds.", "ttft"),
         ("inter_token_latency_seconds", "Time between tokens in seconds.", "itl"),

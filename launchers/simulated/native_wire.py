@@ -107,14 +107,14 @@ def native_meta(head: Head, request: Request) -> dict[str, Any]:
         meta["first_token_latency"] = first - request.arrived_s
         if finished > first:
             meta["decode_throughput"] = (output - 1) / (finished - first)
-    if request.verify_steps and head.draft_steps:
-        drafted = request.verify_steps * head.draft_steps
+    if request.verify_steps and head.proposed_drafts:
+        drafted = request.verify_steps * head.proposed_drafts
         # the prefill gives the first token, outside any verify step; accepted drafts exclude bonus tokens
         accepted = max(0, output - 1 - request.verify_steps)
         meta["spec_accept_rate"] = accepted / drafted
         meta["spec_accept_length"] = output / request.verify_steps
-        meta["spec_accept_token_num"] = accepted
-        meta["spec_draft_token_num"] = drafted
+        meta["spec_num_correct_drafts"] = accepted
+        meta["spec_num_proposed_drafts"] = drafted
         meta["spec_verify_ct"] = request.verify_steps
     return meta
 

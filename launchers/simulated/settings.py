@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launchers.sglang.rules import Verdict, judge
-from launchers.simulated.arguments import SECRET_FLAGS, Arguments, defaults
+from launchers.simulated.arguments import Arguments, defaults
 from launchers.simulated.bodies import Limits
 from launchers.simulated.engine import EngineConfig
 from launchers.simulated.faults import FaultConfig, active_fault
@@ -82,7 +82,7 @@ class Settings:
         return tuple(names)
 
     def server_arguments(self) -> dict[str, Any]:
-        """Every argument under its name with underscores, resolved, secrets blotted out."""
+        """Every argument under its name with underscores, resolved. SGLang blots out no secret here."""
         engine, profile = self.engine, self.profile.engine
         values = defaults()
         values |= {
@@ -99,9 +99,6 @@ class Settings:
         values |= {name.replace("-", "_"): value for name, value in self.flags.items()}
         values["max_running_requests"] = self.flags.get("max-running-requests")
         values["context_length"] = self.flags.get("context-length", profile.context_length)
-        for name in SECRET_FLAGS:
-            if values.get(name.replace("-", "_")):
-                values[name.replace("-", "_")] = "<redacted>"
         return values
 
 

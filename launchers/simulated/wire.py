@@ -37,8 +37,8 @@ class Head:
     created_s: float
     epoch_offset_s: float
     model: str
-    #: Draft steps, where the server speculates.
-    draft_steps: int | None = None
+    #: Drafts that a verify step is given, where the server speculates.
+    proposed_drafts: int | None = None
 
 
 class Wire(ABC):

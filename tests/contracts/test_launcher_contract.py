@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 import requests
-from launcher_subjects import SUBJECTS, Failing, Subject
+from launcher_subjects import SUBJECTS, Failing, Settings, Subject
+from told_phases import Told
 
-from launchers import guard
-from launchers.base import Launcher, LaunchSpec, Phase, ServerHandle
-from launchers.errors import LaunchError, StartCancelled, StartTimeout
+from launchers import guard, proc
+from launchers.base import Launcher, LaunchSpec, Phase, ServerHandle, StartProgress
+from launchers.errors import LaunchError, Stalled, StartCancelled, StartTimeout
 from launchers.ports import port_is_free
 from launchers.process import STUDY_MARKER
 
@@ -33,7 +34,7 @@ def never() -> bool:
     return False
 
 
-def ignore(_: Phase) -> None:
+def ignore(_: StartProgress) -> None:
     pass
 
 
@@ -50,7 +51,7 @@ def processes_of(spec: LaunchSpec) -> set[int]:
     found = set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         with contextlib.suppress(psutil.Error):
-            ours = guard.is_alive(pid) and guard.has_marker(pid, marker)
+            ours = proc.is_alive(pid) and proc.has_marker(pid, marker)
             if ours and guard.__file__ not in psutil.Process(pid).cmdline():
                 found.add(pid)
     return found
@@ -71,9 +72,10 @@ def asked_port(spec: LaunchSpec) -> int:
     raise AssertionError("no process with a --port")
 
 
-def generates(url: str) -> bool:
+def generates(server: ServerHandle) -> bool:
     body = {"text": "Hello", "sampling_params": {"max_new_tokens": 3, "temperature": 0}}
-    answer = requests.post(f"{url}/generate", json=body, timeout=DEADLINE_S)
+    headers = {"Authorization": f"Bearer {server.api_key}"}
+    answer = requests.post(f"{server.url}/generate", json=body, headers=headers, timeout=DEADLINE_S)
     return answer.status_code == 200 and answer.json()["meta_info"]["completion_tokens"] == 3
 
 
@@ -81,10 +83,10 @@ class Started:
     """A ready server with what was seen of its start."""
 
     def __init__(self, subject: Subject, folder: Path) -> None:
-        self.spec = subject.spec(env={"CONTRACT_VARIABLE": "arrived"})
+        self.spec = subject.spec(Settings(env={"CONTRACT_VARIABLE": "arrived"}))
         self.launcher = subject.make(folder)
-        self.phases: list[Phase] = []
-        self.handle = self.launcher.launch(self.spec, self.phases.append, never)
+        self.told = Told()
+        self.handle = self.launcher.launch(self.spec, self.told, never)
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +104,17 @@ def started(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def test_a_ready_server_generates_at_its_url(started: Started) -> None:
-    assert generates(started.handle.url)
+    assert generates(started.handle)
     assert started.handle.alive()
 
 
 def test_phases_are_told_in_order_and_end_in_ready(started: Started) -> None:
     order = list(Phase)
-    positions = [order.index(phase) for phase in started.phases]
+    positions = [order.index(phase) for phase in started.told.phases]
     assert positions == sorted(set(positions))
-    assert started.phases[0] is Phase.SPAWNED
-    assert Phase.LOADING_WEIGHTS in started.phases
-    assert started.phases[-1] is Phase.READY
+    assert started.told.phases[0] is Phase.SPAWNED
+    assert Phase.LOADING_WEIGHTS in started.told.phases
+    assert started.told.phases[-1] is Phase.READY
 
 
 def test_phase_durations_are_seconds(started: Started) -> None:
@@ -133,7 +135,11 @@ def test_what_runs_is_the_command_that_was_told(started: Started) -> None:
     for pid in processes_of(started.spec):
         with contextlib.suppress(psutil.Error):
             lines.append(psutil.Process(pid).cmdline())
-    assert argv in lines
+    # Behind it, who the server is and where its ranks meet: nobody who starts it by hand needs these.
+    (words,) = [line[len(argv) :] for line in lines if line[: len(argv)] == argv]
+    assert words[::2] == ["--served-model-name", "--config", "--nccl-port"]
+    assert words[1] == started.handle.model
+    assert started.handle.start_id in started.handle.model
     assert env.items() >= started.spec.env.items()
 
 
@@ -152,8 +158,8 @@ def test_two_servers_on_one_node_do_not_share_a_port_or_an_id(started: Started) 
     with started.launcher.launch(started.spec, ignore, never) as other:
         assert port_of(other.url) != port_of(started.handle.url)
         assert other.start_id != started.handle.start_id
-        assert generates(other.url)
-        assert generates(started.handle.url)
+        assert generates(other)
+        assert generates(started.handle)
     assert started.handle.alive()
 
 
@@ -162,7 +168,7 @@ def test_stopping_proves_that_nothing_is_left_and_can_be_repeated(subject: Subje
     server = launcher.launch(spec, ignore, never)
     report = server.stop()
     assert report.proven
-    assert (report.survivors, report.port_free, report.signals) == ((), True, ("SIGTERM",))
+    assert (report.survivors, report.ports_held, report.signals) == ((), (), ("SIGTERM",))
     assert report.exit_code == 0
     assert not server.alive()
     assert processes_of(spec) == set()
@@ -197,9 +203,9 @@ def test_a_server_that_dies_is_not_alive(subject: Subject, launcher: Launcher) -
 
 
 def test_a_server_that_ignores_term_is_killed(subject: Subject, tmp_path: Path) -> None:
-    if not subject.ignores_term:
+    if subject.ignores_term is None:
         pytest.skip("this launcher's server cannot be made to ignore TERM")
-    spec = subject.spec(env=subject.ignores_term)
+    spec = subject.spec(subject.ignores_term)
     server = subject.make(tmp_path, stop_grace_s=0.2).launch(spec, ignore, never)
     report = server.stop()
     assert report.proven
@@ -217,15 +223,15 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(failing: str, subject: S
     if failing not in subject.failing:
         pytest.skip("this launcher's server cannot be made to fail so")
     case: Failing = subject.failing[failing]
-    spec = subject.spec(case.flags, case.env)
+    spec = subject.spec(case.settings)
     before = descendants()
-    phases: list[Phase] = []
+    told = Told()
     with pytest.raises(LaunchError) as caught:
-        launcher.launch(spec, phases.append, never)
+        launcher.launch(spec, told, never)
     error = caught.value
     assert type(error) is case.error
     assert error.exit_code == case.exit_code
-    assert error.phase == phases[-1]
+    assert error.phase == told.phases[-1]
     assert case.says in error.tail
     assert processes_of(spec) == set()
     assert descendants() <= before
@@ -236,63 +242,110 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(failing: str, subject: S
 
 def descendants() -> set[int]:
     """Living processes below this one."""
-    seen = guard.see_all()
-    return {pid for pid in guard.descendants(os.getpid(), seen) if seen[pid].alive}
+    seen = proc.see_all()
+    return {pid for pid in proc.descendants(os.getpid(), seen) if seen[pid].alive}
 
 
-def test_a_start_is_given_up_when_the_sweep_stops(subject: Subject, launcher: Launcher) -> None:
-    if not subject.hangs_loading:
-        pytest.skip("this launcher's server cannot be made to hang")
-    spec = subject.spec(env=subject.hangs_loading)
-    phases: list[Phase] = []
+@pytest.fixture
+def hanging(subject: Subject, tmp_path: Path) -> LaunchSpec:
+    folder = tmp_path / "hanging"
+    folder.mkdir()
+    return subject.spec(subject.hangs_loading(folder))
+
+
+def test_a_start_is_given_up_when_the_sweep_stops(hanging: LaunchSpec, launcher: Launcher) -> None:
+    spec = hanging
+    told = Told()
     ports: list[int] = []
 
     def should_stop() -> bool:
-        if Phase.LOADING_WEIGHTS in phases and not ports:
+        if Phase.LOADING_WEIGHTS in told.phases and not ports:
             ports.append(asked_port(spec))
         return bool(ports)
 
     with pytest.raises(StartCancelled) as caught:
-        launcher.launch(spec, phases.append, should_stop)
+        launcher.launch(spec, told, should_stop)
     assert caught.value.phase is Phase.LOADING_WEIGHTS
     assert processes_of(spec) == set()
     assert port_is_free(ports[0])
 
 
-def test_a_start_ends_at_its_deadline_with_phase_and_last_line(subject: Subject, tmp_path: Path) -> None:
-    if not subject.hangs_loading:
-        pytest.skip("this launcher's server cannot be made to hang")
-    spec = subject.spec(env=subject.hangs_loading)
+def test_a_start_ends_at_its_deadline_with_phase_and_last_line(
+    subject: Subject, hanging: LaunchSpec, tmp_path: Path
+) -> None:
+    spec = hanging
     now = [0.0]
     launcher = subject.make(tmp_path, 2700.0, clock=lambda: now[0])
 
-    def on_phase(phase: Phase) -> None:
-        if phase is Phase.LOADING_WEIGHTS:
+    def on_progress(progress: StartProgress) -> None:
+        if progress.phase is Phase.LOADING_WEIGHTS:
             now[0] = 2700.0
 
     with pytest.raises(StartTimeout, match="Load weight begin") as caught:
-        launcher.launch(spec, on_phase, never)
+        launcher.launch(spec, on_progress, never)
     assert caught.value.phase is Phase.LOADING_WEIGHTS
+    assert processes_of(spec) == set()
+
+
+class Hurry:
+    """A clock that runs 20 s ahead each time the launcher asks whether to stop; only from when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.on = False
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def never(self) -> bool:
+        self.now_s += 20.0 if self.on else 0.0
+        return False
+
+
+def test_a_start_that_waits_for_what_never_comes_has_stalled(
+    subject: Subject, hanging: LaunchSpec, tmp_path: Path
+) -> None:
+    clock = Hurry()
+
+    def on_progress(progress: StartProgress) -> None:
+        clock.on = progress.phase is Phase.LOADING_WEIGHTS
+
+    with pytest.raises(Stalled, match=r"nothing moved for 6\d\d s.*Load weight begin") as caught:
+        subject.make(tmp_path, 1e5, stall_s=600.0, clock=clock).launch(hanging, on_progress, clock.never)
+    assert caught.value.phase is Phase.LOADING_WEIGHTS
+    assert processes_of(hanging) == set()
+
+
+def test_a_start_that_someone_froze_has_stalled_and_is_stopped_all_the_same(subject: Subject, tmp_path: Path) -> None:
+    spec, clock = subject.spec(), Hurry()
+
+    def on_progress(progress: StartProgress) -> None:
+        for pid in processes_of(spec):
+            os.kill(pid, signal.SIGSTOP)
+        clock.on = True
+
+    with pytest.raises(Stalled, match="nothing moved"):
+        subject.make(tmp_path, 1e5, stall_s=600.0, clock=clock).launch(spec, on_progress, clock.never)
     assert processes_of(spec) == set()
 
 
 def test_a_port_taken_between_choice_and_bind_is_nobodys_fault(subject: Subject, launcher: Launcher) -> None:
     spec = subject.spec()
-    phases: list[Phase] = []
+    told = Told()
     with socket.socket() as thief:
 
-        def on_phase(phase: Phase) -> None:
-            if not phases:
+        def on_progress(progress: StartProgress) -> None:
+            if not told.phases:
                 thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 thief.bind(("127.0.0.1", asked_port(spec)))
                 thief.listen()
-            phases.append(phase)
+            told(progress)
 
-        with launcher.launch(spec, on_phase, never) as server:
-            assert generates(server.url)
+        with launcher.launch(spec, on_progress, never) as server:
+            assert generates(server)
             assert port_of(server.url) != thief.getsockname()[1]
-    assert phases.count(Phase.SPAWNED) == 2
-    assert phases.count(Phase.READY) == 1
+    assert told.phases.count(Phase.SPAWNED) == 2
+    assert told.phases.count(Phase.READY) == 1
     assert processes_of(spec) == set()
 
 
@@ -304,8 +357,9 @@ def test_killing_the_owner_leaves_nothing(subject: Subject, tmp_path: Path) -> N
         from launchers.base import LaunchSpec
         folder = pathlib.Path({str(tmp_path)!r})
         {textwrap.indent(subject.source, " " * 8).lstrip()}
-        spec = LaunchSpec({spec.model!r}, {dict(spec.flags)!r}, study_marker={spec.study_marker!r}, run_marker="x")
-        server = launcher.launch(spec, lambda phase: None, lambda: False)
+        spec = LaunchSpec({spec.model!r}, {dict(spec.flags)!r}, {dict(spec.env)!r},
+                          study_marker={spec.study_marker!r}, run_marker="x")
+        server = launcher.launch(spec, lambda progress: None, lambda: False)
         print(server.url, flush=True)
         time.sleep(600)
         """

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
-from launchers.ports import Ports, held_sockets, listeners, port_is_free
+from launchers.ports import (
+    PortBlock,
+    Ports,
+    block_starts,
+    ephemeral_ports,
+    held_sockets,
+    listeners,
+    port_is_free,
+)
 
 
 def test_a_port_that_is_listened_on_is_not_free() -> None:
@@ -77,23 +89,91 @@ def test_a_listener_on_another_address_is_not_in_the_way() -> None:
         assert port_is_free(port)
 
 
-def test_ports_are_taken_in_turn_and_skip_what_is_held() -> None:
-    ports = Ports(23_000, 24_200, 300)
-    seen = [ports.take() for _ in range(4)]
-    assert len(set(seen)) == 4
-    assert ports.take() == seen[0]
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", seen[1]))
-        held.listen()
-        assert ports.take() == seen[2]
+#: Blocks that no launcher gives out, and no other run of these tests.
+FIRST = 1_100 + os.getpid() % 25 * 300
+STARTS = [FIRST, FIRST + 300, FIRST + 600, FIRST + 900]
 
 
-def test_no_port_left_is_an_error_that_says_what_to_do() -> None:
-    ports = Ports(23_000, 23_001, 300)
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", ports.take()))
-        held.listen()
-        with pytest.raises(OSError, match="stop what holds them"):
-            ports.take()
+@pytest.fixture
+def take() -> Iterator[Callable[[Ports], PortBlock]]:
+    """Takes the next block; all are let go at the end."""
+    taken: list[PortBlock] = []
+
+    def one(ports: Ports) -> PortBlock:
+        taken.append(ports.take())
+        return taken[-1]
+
+    yield one
+    for block in taken:
+        block.release()
+
+
+def listen(port: int) -> socket.socket:
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", port))
+    held.listen()
+    return held
+
+
+def test_blocks_are_taken_in_turn() -> None:
+    ports = Ports(STARTS)
+    seen = []
+    for _ in range(5):
+        block = ports.take()
+        block.release()
+        seen.append(block.http)
+        assert 0 < block.nccl - block.http < 300
+    assert sorted(set(seen)) == STARTS
+    assert seen[4] == seen[0]
+
+
+def test_a_block_that_another_owner_has_is_not_given_out_before_it_is_bound(
+    take: Callable[[Ports], PortBlock],
+) -> None:
+    # Nothing listens yet: SGLang loads for minutes first.
+    others = {take(Ports(STARTS)).http for _ in range(3)}
+    mine = take(Ports(STARTS))
+    assert mine.http not in others
+    with pytest.raises(OSError, match="stop what listens there"):
+        take(Ports(STARTS))
+    mine.release()
+    assert take(Ports(STARTS)).http == mine.http
+
+
+def test_a_block_of_an_owner_that_was_killed_is_free_again(take: Callable[[Ports], PortBlock]) -> None:
+    code = f"from launchers.ports import Ports; b = Ports([{FIRST}]).take(); print(b.http, flush=True); input()"
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == f"{FIRST}\n".encode()
+        with pytest.raises(OSError, match="no free ports"):
+            take(Ports([FIRST]))
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert take(Ports([FIRST])).http == FIRST
+
+
+@pytest.mark.parametrize("offset", [0, 100, 233, 239])
+def test_a_block_with_a_port_in_use_is_passed_over(offset: int, take: Callable[[Ports], PortBlock]) -> None:
+    # HTTP, the ranks' rendezvous, and what attention DP takes.
+    ports = Ports(STARTS[:2])
+    with listen(FIRST + offset):
+        assert take(ports).http == FIRST + 300
+
+
+@pytest.mark.parametrize(
+    "ephemeral", [range(32_768, 61_000), range(10_000, 30_000), range(49_152, 65_536), ephemeral_ports()]
+)
+def test_blocks_lie_outside_of_the_ephemeral_range_and_apart(ephemeral: range) -> None:
+    starts = block_starts(ephemeral)
+    assert len(starts) > 10
+    assert not any(port in ephemeral for first in starts for port in range(first, first + 300))
+    assert all(b - a >= 300 for a, b in pairwise(starts))
+    # Ray's workers listen below.
+    assert min(starts) >= 20_000
+
+
+def test_where_everything_is_ephemeral_there_are_ports_all_the_same() -> None:
+    assert len(block_starts(range(1024, 65_536))) > 10

@@ -9,7 +9,8 @@ import pytest
 
 from launchers.base import LaunchSpec, Phase
 from launchers.errors import BadArgument, CannotRun
-from launchers.sglang.launcher import SGLangLauncher, sglang_found
+from launchers.sglang.launcher import SGLangLauncher, find_python, sglang_found
+from launchers.sglang.launcher import _has_sglang as sglang_here
 
 
 def fake_python(folder: Path, text: str) -> str:
@@ -42,8 +43,36 @@ def test_the_command_has_every_flag_in_order_and_no_other(tmp_path: Path) -> Non
     assert env == {"NCCL_PROTO": "LL"}
 
 
-def test_the_interpreter_is_this_one_unless_another_is_named(tmp_path: Path) -> None:
-    assert SGLangLauncher(tmp_path).command(LaunchSpec("m"), 1)[0][0] == sys.executable
+def test_the_newer_name_of_the_entry_point_is_run_from_the_interpreter_s_environment(tmp_path: Path) -> None:
+    launcher = SGLangLauncher(tmp_path, "/opt/venv/bin/python", command="sglang serve")
+    argv, _ = launcher.command(LaunchSpec("a/b", {"tp-size": 2}), 30000)
+    assert argv[:6] == ["/opt/venv/bin/sglang", "serve", "--model-path", "a/b", "--tp-size", "2"]
+
+
+def test_an_interpreter_is_a_path_from_the_folder_of_the_run_or_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Path(fake_python(tmp_path, "exit 1")).rename(tmp_path / "python-of-path")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_python("python-of-path", tmp_path / "else") == str(program)
+    assert find_python("venv/bin/python", tmp_path) == str(tmp_path / "venv/bin/python")
+    assert find_python("/opt/bin/python", tmp_path) == "/opt/bin/python"
+
+
+def test_without_a_name_it_is_this_interpreter_if_it_has_sglang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.5.23" if name == "sglang" else "")
+    assert SGLangLauncher(tmp_path, folder=tmp_path).python == sys.executable
+
+
+def test_else_it_is_that_of_the_environment_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    if sglang_here():
+        pytest.skip("this interpreter has an sglang of its own")
+    launcher = SGLangLauncher(tmp_path, folder=tmp_path)
+    assert launcher.python == str(tmp_path / ".venv-sglang/bin/python")
+    with pytest.raises(CannotRun, match=r"no interpreter at .*\.venv-sglang/bin/python.*launchers\.sglang\.cpu"):
+        launcher.launch(LaunchSpec("m"), lambda progress: None, lambda: False)
 
 
 def test_a_secret_flag_is_refused(tmp_path: Path) -> None:
@@ -54,8 +83,27 @@ def test_a_secret_flag_is_refused(tmp_path: Path) -> None:
 def test_a_missing_interpreter_is_an_error_that_says_what_to_check(tmp_path: Path) -> None:
     launcher = SGLangLauncher(tmp_path, "/no/such/python")
     with pytest.raises(CannotRun, match=r"/no/such/python.*launcher\.python") as caught:
-        launcher.launch(LaunchSpec("m"), lambda phase: None, lambda: False)
+        launcher.launch(LaunchSpec("m"), lambda progress: None, lambda: False)
     assert caught.value.phase is Phase.SPAWNED
+
+
+@pytest.mark.parametrize(
+    ("shown", "gpus", "expected"),
+    [(None, 2, "0,1"), ("3,1,2", 2, "3,1"), ("3,1,2", 0, ""), ("GPU-aaaa,GPU-bbbb", 1, "GPU-aaaa")],
+)
+def test_a_server_sees_its_gpus_in_the_host_s_order(
+    shown: str | None, gpus: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launchers.sglang.launcher.gpu_names", lambda: ("H200",) * 4)
+    node = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    seen = SGLangLauncher(tmp_path).gpu_environment(LaunchSpec("m", gpus=gpus), node)
+    assert seen == {"CUDA_VISIBLE_DEVICES": expected}
+
+
+def test_gpus_that_the_node_does_not_show_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launchers.sglang.launcher.gpu_names", lambda: ("H200",) * 4)
+    with pytest.raises(CannotRun, match="8 GPUs are asked for"):
+        SGLangLauncher(tmp_path).gpu_environment(LaunchSpec("m", gpus=8), {})
 
 
 def test_the_version_is_asked_of_the_interpreter_that_runs_it(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from launchers.simulated.__main__ import main
 from launchers.simulated.arguments import defaults, parse_arguments
 
 
@@ -62,12 +65,42 @@ def test_a_model_path_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the following arguments are required: --model-path" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", ["--api-key hunter2", "--api-key=hunter2", "--api hunter2"])
-def test_secrets_do_not_reach_the_told_command(words: str) -> None:
-    parsed = parse_arguments(["--model-path", "m", *words.split()])
-    assert parsed.flags["api-key"] == "hunter2"
-    assert "hunter2" not in parsed.launch_command
-    assert "--model-path m" in parsed.launch_command
+def test_a_configuration_file_stands_before_the_command_line_which_wins(tmp_path: Path) -> None:
+    config = tmp_path / "server.yaml"
+    config.write_text(
+        "api-key: '0123'\ntp-size: 4\nenable-metrics: true\nlog-requests: false\ncuda-graph-bs-decode: [1, 2]\n"
+        "json-model-override-args: {a: 1}\n"
+    )
+    parsed = parse_arguments(["--model-path", "m", "--config", str(config), "--tp-size", "2"])
+    assert parsed.flags == {
+        "model-path": "m",
+        "api-key": "0123",
+        "tp-size": 2,
+        "enable-metrics": True,
+        "cuda-graph-bs-decode": [1, 2],
+        "json-model-override-args": '{"a": 1}',
+    }
+    # As SGLang tells its command: what the file holds, and not where it is.
+    assert parsed.launch_command == (
+        "--api-key 0123 --tp-size 4 --enable-metrics --cuda-graph-bs-decode 1 2 "
+        '--json-model-override-args {"a": 1} --model-path m --tp-size 2'
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config", "no-such.yaml"], "not found: no-such.yaml"),
+        (["--config", "key.txt"], "must be YAML format, got: .txt"),
+        (["--config"], "No config file specified"),
+        (["--config", "a.yaml", "--config", "b.yaml"], "Multiple config files"),
+    ],
+)
+def test_a_configuration_file_that_cannot_be_read_ends_with_a_traceback(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--model-path", "m", *words]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_defaults_are_sglangs() -> None:

@@ -191,3 +191,14 @@ def test_a_connection_cut_inside_the_body(tmp_path: Path) -> None:
         with pytest.raises(requests.exceptions.ChunkedEncodingError):
             stream(server)
         assert server.generate().status_code == 200
+
+
+def test_garbled_output_is_another_text_of_the_same_length(tmp_path: Path) -> None:
+    body = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 12, "ignore_eos": True, "temperature": 0}}
+    answers = []
+    for fault in (None, None, {"kind": "garbled"}):
+        with twin(tmp_path, fault=fault) as server:
+            answers.append(requests.post(f"{server.url}/generate", json=body, timeout=10).json()["output_ids"])
+    assert answers[0] == answers[1]
+    assert len(answers[2]) == 12
+    assert answers[2] != answers[0]

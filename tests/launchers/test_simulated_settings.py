@@ -75,7 +75,3 @@ def test_only_nccl_variables_matter_of_the_environment() -> None:
 def test_a_bad_fault_is_told_by_its_variable() -> None:
     with pytest.raises(ValueError, match="SIMULATED_FAULT"):
         settings(env={"SIMULATED_FAULT": "boom"})
-
-
-def test_secrets_are_not_among_the_arguments() -> None:
-    assert "hunter2" not in str(settings("--api-key hunter2").server_arguments())

@@ -104,7 +104,13 @@ def test_values_are_one_setting_or_not() -> None:
     assert len({value_key(value) for value in different}) == len(different)
 
 
-@pytest.mark.parametrize("flag", ["api-key", "admin-api-key", "host", "port", "model-path"])
+@pytest.mark.parametrize("flag", ["api-key", "admin-api-key", "api", "host", "port", "nccl-port", "model-path"])
 def test_flags_that_are_secret_or_the_sweeps_own_are_refused(flag: str) -> None:
     with pytest.raises(ValidationError, match="leave it out"):
         Server(flags={flag: "x"})
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "MY_API_KEY"])
+def test_a_secret_of_the_environment_is_not_written_into_a_file_that_is_kept(name: str) -> None:
+    with pytest.raises(ValidationError, match=r"set it in the shell"):
+        Server(env={name: "hf_planted"})

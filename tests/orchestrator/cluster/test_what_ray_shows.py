@@ -15,7 +15,7 @@ from orchestrator import cluster as ray_cluster
 from orchestrator import config as schema
 from orchestrator.board import start_board
 from orchestrator.node import NodeTrial
-from orchestrator.plan import StudyContext, TrialPlan
+from orchestrator.plan import Reservation, StudyContext, TrialPlan
 
 DEADLINE_S = 60.0
 
@@ -55,11 +55,13 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         model="tiny",
         logs=tmp_path,
         gpus=8,
-        reserved_gpus=8,
+        reservation=Reservation("GPU", 8),
+        folder=Path.cwd(),
     )
     with ray_cluster.cluster(None, "seen", logical_gpus=8) as joined:
         assert joined.dashboard_url.startswith("http://")
-        assert ray_cluster.nodes_with(8) == 1
+        assert len(ray_cluster.nodes_for(Reservation("GPU", 8))) == 1
+        assert ray_cluster.whole_node(0).resource == "CPU"
         from ray.dashboard.modules.job.sdk import JobSubmissionClient
 
         (job,) = JobSubmissionClient(joined.dashboard_url).list_jobs()
