@@ -8,13 +8,11 @@ and returns `done`. A trial ends only there, since Tune ends a reused trial anyw
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import importlib.metadata
 import platform
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,22 +20,29 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import requests
 from ray import tune
 
-from launchers.base import Phase, ServerHandle
-from launchers.errors import LaunchError, StartCancelled
+from launchers.base import ServerHandle
+from launchers.errors import LaunchError, ServerCrashed, StartCancelled, UnknownFailure, Unreachable
 from launchers.process import stop_leftovers
-from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, StartInfo
+from launchers.sglang.readback import ReadBack, changes
+from orchestrator import readback
+from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo, cache_state
 from orchestrator.benchmark.counters import flush_cache
-from orchestrator.benchmark.load import Progress, run_level
+from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
-from orchestrator.board import LevelReport, NodeStatus, Stop
+from orchestrator.board import LevelReport, Stop
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
+from orchestrator.pulse import Pulse
 from orchestrator.results.tables import requests_table
 
-_BEAT_S = 0.25
+#: Ordinal of the baseline, whose output the others are compared with.
+_BASELINE = 0
+#: How long a server that broke off its answers is given to end.
+_DEATH_S = 3.0
+#: Failure phase of a server that had been ready.
+_UNDER_LOAD = "benchmark"
 
 
 class NodeTrial(tune.Trainable):
@@ -45,8 +50,8 @@ class NodeTrial(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """The GPUs alone place a trial: whoever holds all of a node's GPUs owns the node."""
-        return tune.PlacementGroupFactory([{"CPU": 0, "GPU": config["context"].reserved_gpus}])
+        """A whole node."""
+        return tune.PlacementGroupFactory([config["context"].reservation.bundle])
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take over the node. Starts nothing: Tune wants heavy work in `step`."""
@@ -80,7 +85,8 @@ class NodeTrial(tune.Trainable):
                 ladder = [c for c in self._context.workload.concurrency if c not in done]
                 began = time.monotonic()
                 server = self._node.launch(plan, pulse)
-                start = self._node.started(start, server, time.monotonic() - began)
+                start = self._node.started(start, server, plan, time.monotonic() - began)
+                start = self._node.checked(start, server, plan, pulse)
                 yield Report("ready", start=start)
                 for concurrency in ladder:
                     if pulse.stop:
@@ -90,12 +96,13 @@ class NodeTrial(tune.Trainable):
                     if measured is None:
                         outcome = Outcome("interrupted")
                         break
-                    level, record = measured
+                    level, record, look = measured
+                    start = _looked_at(start, look, plan)
                     table = requests_table(record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
                     report = LevelReport(start, level, table)
                     ray.get(self._board.post.remote(plan.ordinal, report))
                     yield Report("level", concurrency=concurrency)
-                    outcome = self._node.failure(server, level)
+                    outcome = self._node.failure(server, level, record)
                     if outcome is not None:
                         break
             except StartCancelled:
@@ -105,7 +112,7 @@ class NodeTrial(tune.Trainable):
             except Exception as error:
                 outcome = Outcome("failed", "orchestrator_error", f"{type(error).__name__}: {error}", pulse.phase)
             pulse.enter("tearing down")
-            start = dataclasses.replace(start, **self._node.stop())
+            start = dataclasses.replace(start, **self._node.stop(), rule_disagreements=self._node.disagreements())
         yield Report("end", outcome=outcome or Outcome("complete"), start=start)
 
     def cleanup(self) -> None:
@@ -129,8 +136,9 @@ class Node:
         node_id = ray.get_runtime_context().get_node_id()
         self.name = f"{socket.gethostname()}/{node_id[:6]}"
         logs = context.logs if context.logs.is_dir() else Path(tempfile.mkdtemp(prefix="sweep-logs-"))
-        self._launcher = make_launcher(context.launcher, logs)
+        self._launcher = make_launcher(context.launcher, logs, context.folder)
         self._server: ServerHandle | None = None
+        self._disagreements_told = 0
         self.facts: dict[str, Any] = {
             "host": socket.gethostname(),
             "node_id": node_id,
@@ -140,68 +148,111 @@ class Node:
         stop_leftovers(context.study_id, context.run_id)
 
     def launch(self, plan: TrialPlan, pulse: Pulse) -> ServerHandle:
-        """Start the trial's server; raises a LaunchError."""
+        """Start the trial's server, unless it is known to fail; raises a LaunchError."""
         if self._server is not None:
             raise RuntimeError("the node still has a server")
+        pulse.enter("pre-flight")
+        self._launcher.preflight(self._context.spec(plan))
         self.facts["started_at"] = datetime.now(UTC)
         self._server = self._launcher.launch(
             self._context.spec(plan),
-            on_phase=lambda phase: pulse.enter(str(phase)),
+            on_progress=pulse.starting,
             should_stop=lambda: pulse.stop > 0,
         )
         return self._server
 
-    def started(self, start: StartInfo, server: ServerHandle, wall_s: float) -> StartInfo:
+    def started(self, start: StartInfo, server: ServerHandle, plan: TrialPlan, wall_s: float) -> StartInfo:
         """The facts of a start that became ready."""
-        total = server.phase_s.get("tokenizer_e2e") if server.simulated else sum(server.phase_s.values())
-        return dataclasses.replace(
+        start = dataclasses.replace(
             start,
             start_id=server.start_id,
             started_at=self.facts["started_at"],
-            startup_s=total,
+            startup_s=sum(server.phase_s.values()),
             startup_wall_s=wall_s,
             phase_s=dict(server.phase_s),
-            effective_settings=_effective(server.url),
+            server_environment=readback.environment_of(server, plan.env),
+            start_changes=changes(readback.log_text(server)),
         )
+        return _looked_at(start, readback.look_at(server), plan)
 
-    def measure(self, server: ServerHandle, concurrency: int, pulse: Pulse) -> tuple[MeasuredLevel, LevelRecord] | None:
-        """One level and what it was computed from; None when it was cancelled."""
+    def checked(self, start: StartInfo, server: ServerHandle, plan: TrialPlan, pulse: Pulse) -> StartInfo:
+        """The start with its answers to the fixed prompts; the first level flushes what they left in the cache.
+
+        Raises the LaunchError of a server that dies of them.
+        """
+        pulse.enter("checking output")
+
+        def ask(at_once: bool) -> readback.Tokens | None:
+            return readback.ask_prompts(
+                server,
+                at_once=at_once,
+                timeout_s=self._context.workload.request_timeout_s,
+                should_stop=lambda: pulse.stop is Stop.NOW or not server.alive(),
+            )
+
+        outputs = ask(at_once=True)
+        alone = ask(at_once=False) if outputs is not None and plan.ordinal == _BASELINE else None
+        # What its requests were told comes before its end.
+        patience_s = _DEATH_S if outputs is None and not pulse.stop else 0.0
+        if _ended(server, patience_s) and (error := server.failure()) is not None:
+            raise error
+        return dataclasses.replace(start, outputs=outputs, outputs_alone=alone)
+
+    def measure(
+        self, server: ServerHandle, concurrency: int, pulse: Pulse
+    ) -> tuple[MeasuredLevel, LevelRecord, ReadBack] | None:
+        """One level, what it was computed from, and the server after it; None when it was cancelled."""
         workload = self._context.workload
         began = time.monotonic()
+        logged = readback.log_size(server)
         pulse.enter("flushing", concurrency)
-        cache: CacheState = flush_cache(server.url)
+        flush = flush_cache(server.url, api_key=server.api_key)
         pulse.enter("measuring", concurrency)
         record = asyncio.run(
             run_level(
                 server.url,
                 workload,
                 concurrency,
-                model=self._context.model,
+                model=server.model,
+                api_key=server.api_key,
                 on_progress=pulse.progress,
                 should_stop=lambda: pulse.stop is Stop.NOW or not server.alive(),
             )
         )
         if not record.completed and server.alive():
             return None
+        look = readback.look_at(server)
+        # What the ranks say is a mean since the last flush.
+        metrics = level_metrics(record, look.ranks if flush == "flushed" else ())
         level = MeasuredLevel(
-            metrics=level_metrics(record),
+            metrics=metrics,
             measured_at=datetime.now(UTC),
             level_wall_s=time.monotonic() - began,
-            cache_state=cache,
+            cache_state=cache_state(flush, metrics, record.counters_before, record.counters_after),
             counters_before=record.counters_before,
             counters_after=record.counters_after,
+            level_changes=changes(readback.log_text(server, since=logged)),
         )
-        return level, record
+        return level, record, look
 
-    def failure(self, server: ServerHandle, level: MeasuredLevel) -> Outcome | None:
+    def failure(self, server: ServerHandle, level: MeasuredLevel, record: LevelRecord) -> Outcome | None:
         """Why the trial cannot go on after a level; None when it can."""
-        if not server.alive():
-            return Outcome("failed", "crashed_under_load", server.failure().message, f"concurrency {level.concurrency}")
+        at = f"under {level.concurrency} users"
+        if not server.alive() and (error := server.failure()) is not None:
+            kind = ServerCrashed.kind if isinstance(error, UnknownFailure) else error.kind
+            return Outcome("failed", kind, f"{at}: {error.message}", _UNDER_LOAD)
         if not level.comparable:
             metrics = level.metrics
-            text = f"{metrics.requests_failed} of {metrics.requests_total} requests failed: {metrics.first_error}"
-            return Outcome("failed", "requests_failed", text, f"concurrency {level.concurrency}")
+            text = f"{at} {metrics.requests_failed} of {metrics.requests_total} requests failed: {metrics.first_error}"
+            kind = Unreachable.kind if record.unreachable else "requests_failed"
+            return Outcome("failed", kind, text, _UNDER_LOAD)
         return None
+
+    def disagreements(self) -> tuple[str, ...]:
+        """Where rules and server were found to differ since the last call."""
+        told, found = self._disagreements_told, self._launcher.findings
+        self._disagreements_told = len(found)
+        return found[told:]
 
     def stop(self) -> dict[str, Any]:
         """Take the server down; teardown facts for StartInfo, empty where there was none."""
@@ -209,89 +260,32 @@ class Node:
         if server is None:
             return {}
         report = server.stop()
-        return {"teardown_s": report.took_s, "stop_proven": report.proven}
+        return {"teardown_s": report.took_s, "stop_proven": report.proven, "stop_report": report.as_dict()}
 
 
-class Pulse:
-    """A thread that tells the board what the node does, and knows from it whether to stop."""
+def _ended(server: ServerHandle, patience_s: float) -> bool:
+    """Whether the server ends by itself within this time."""
+    end = time.monotonic() + patience_s
+    while server.alive():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.05)
+    return True
 
-    def __init__(self, board: Any, node: str) -> None:
-        self._board = board
-        self._node = node
-        self._status: NodeStatus | None = None
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._ended = False
-        self.stop = Stop.NO
-        threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
-    @property
-    def phase(self) -> str:
-        """The phase that was entered last."""
-        return self._status.phase if self._status else ""
-
-    @contextlib.contextmanager
-    def of(self, ordinal: int) -> Iterator[Pulse]:
-        """While a trial runs."""
-        self._status = NodeStatus(self._node, ordinal, str(Phase.SPAWNED))
-        try:
-            yield self
-        finally:
-            with self._lock:
-                self._status = None
-                with contextlib.suppress(ray.exceptions.RayError):
-                    ray.get(self._board.leave.remote(self._node))
-
-    def enter(self, phase: str, concurrency: int | None = None) -> None:
-        """A phase begins; the board knows at once."""
-        if self._status:
-            self._status = NodeStatus(self._node, self._status.ordinal, phase, concurrency)
-            self._wake.set()
-
-    def progress(self, progress: Progress) -> None:
-        """How far the level is."""
-        if self._status:
-            self._status = dataclasses.replace(
-                self._status,
-                done=progress.done,
-                total=progress.total,
-                output_tokens_per_s=progress.output_tokens_per_s,
-            )
-
-    def end(self) -> None:
-        """No further beat."""
-        self._ended = True
-        self._wake.set()
-
-    def _beat(self) -> None:
-        while not self._ended:
-            with self._lock:
-                status = self._status
-                if status is not None:
-                    with contextlib.suppress(ray.exceptions.RayError):
-                        self.stop = ray.get(self._board.beat.remote(status))
-            self._wake.wait(_BEAT_S)
-            self._wake.clear()
+def _looked_at(start: StartInfo, look: ReadBack, plan: TrialPlan) -> StartInfo:
+    """The start with what its server runs with now; as it was where the server did not tell."""
+    if not look.resolved:
+        return start
+    return dataclasses.replace(
+        start,
+        effective_settings=look.settings(plan.flags),
+        effective_max_running_requests=look.max_running_requests,
+        effective_kv_tokens=look.kv_tokens,
+    )
 
 
 def _own_versions() -> dict[str, str]:
     """What measured: this project, and what it stands on."""
     packages = ("sglang-orchestrator", "ray", "optuna", "aiohttp")
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
-
-
-def _effective(url: str) -> dict[str, Any]:
-    """What the server says it runs with: scalars of /server_info and what each DP rank admits."""
-    with contextlib.suppress(requests.RequestException, ValueError, AttributeError):
-        info = requests.get(f"{url}/server_info", timeout=10).json()
-        settings = {k: v for k, v in info.items() if isinstance(v, str | int | float | bool)}
-        for secret in ("api_key", "admin_api_key", "launch_command"):
-            settings.pop(secret, None)
-        states = info.get("internal_states") or []
-        admitted = [
-            s["effective_max_running_requests_per_dp"] for s in states if "effective_max_running_requests_per_dp" in s
-        ]
-        if admitted:
-            settings["effective_max_running_requests"] = sum(admitted)
-        return settings
-    return {}

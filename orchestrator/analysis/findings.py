@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
-from orchestrator.analysis.rows import Row, all_simulated, by_trial
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence, its class, and the figures it was made from."""
-
-    kind: str
-    text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+from orchestrator.analysis import server_findings as server
+from orchestrator.analysis.finding import Finding, ladder_of
+from orchestrator.analysis.rows import Row, all_simulated
 
 
 def findings(rows: Iterable[Row]) -> list[Finding]:
@@ -30,10 +20,16 @@ def findings(rows: Iterable[Row]) -> list[Finding]:
     return [
         *against_baseline(rows, unit),
         *speculation(rows, unit),
-        *admission(rows),
-        *failures(rows),
-        *failed_requests(rows),
-        *warm_levels(rows),
+        *server.outputs(rows),
+        *server.admission(rows),
+        *server.settings(rows),
+        *server.memory(rows),
+        *server.failures(rows),
+        *server.failed_requests(rows),
+        *server.warm_levels(rows),
+        *server.partial_acceptance(rows),
+        *server.leftovers(rows),
+        *server.disagreements(rows),
     ]
 
 
@@ -42,7 +38,7 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
     baselines = [row for row in rows if row.trial.role == "baseline"]
     candidates = [row for row in rows if row.trial.role == "candidate"]
     base: dict[int, float] = {}
-    for concurrency in _ladder(rows):
+    for concurrency in ladder_of(rows):
         rates = [rate for _, rate in _rates(baselines, concurrency)]
         if rates:
             base[concurrency] = median(rates)
@@ -90,7 +86,7 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
     if not speculative:
         return []
     pairs: dict[int, tuple[Row, float, float]] = {}
-    for concurrency in _ladder(rows):
+    for concurrency in ladder_of(rows):
         fast, reference = _best(speculative, concurrency), _best(plain, concurrency)
         if fast and reference:
             pairs[concurrency] = (*fast, reference[1])
@@ -130,118 +126,6 @@ def _listed(pairs: Mapping[int, tuple[Row, float, float]], ladder: Sequence[int]
     return ", ".join(parts)
 
 
-def admitted_requests(row: Row) -> int | None:
-    """How many requests the server runs at once, all data-parallel ranks together; None where not known.
-
-    Read back where possible: the top-level max_running_requests of /server_info is what was asked for, the
-    effective one stands per rank in internal_states (SGLang 0.5.23).
-    """
-    effective = row.start.effective_settings
-    key = "effective_max_running_requests_per_dp"
-    ranks = effective.get("internal_states")
-    if isinstance(ranks, list):
-        caps = [rank[key] for rank in ranks if isinstance(rank, Mapping) and isinstance(rank.get(key), int)]
-        # A rank that says nothing would make the sum too small.
-        if caps and len(caps) == len(ranks):
-            return int(sum(caps))
-    if isinstance(effective.get(key), int):
-        return int(effective[key]) * int(effective.get("dp_size") or 1)
-    for name, settings in (
-        ("effective_max_running_requests", effective),
-        ("max_running_requests", effective),
-        ("max-running-requests", effective),
-        ("max-running-requests", row.trial.canonical_flags),
-    ):
-        if isinstance(settings.get(name), int):
-            return int(settings[name])
-    return None
-
-
-def admission(rows: Sequence[Row]) -> list[Finding]:
-    """Levels with more users than the server runs at once: what they measured holds a queue."""
-    found = []
-    for concurrency in _ladder(rows):
-        caps: dict[int, int] = {}
-        level = [row for row in rows if row.level and row.level.concurrency == concurrency]
-        for row in level:
-            cap = admitted_requests(row)
-            if cap is not None and cap < concurrency:
-                caps[row.trial.trial] = cap
-        if caps:
-            low, high = min(caps.values()), max(caps.values())
-            cap_text = str(low) if low == high else f"{low} to {high}"
-            text = (
-                f"At C={concurrency}, {len(caps)} of {len(level)} trials measured the queue: "
-                f"the server ran at most {cap_text} requests at once ({_trials(caps)})."
-            )
-            found.append(Finding("admission_limited", text, {"concurrency": concurrency, "caps": caps}))
-    return found
-
-
-def failures(rows: Sequence[Row]) -> list[Finding]:
-    """Trials that failed or cannot run, one finding a class."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for group in by_trial(rows).values():
-        outcome = group[0].outcome
-        if outcome.state in ("failed", "infeasible"):
-            groups.setdefault((outcome.state, outcome.failure_kind or "unknown"), []).append(group[0])
-    found = []
-    for (state, kind), members in sorted(groups.items()):
-        trials = [row.trial.trial for row in members]
-        what = "failed" if state == "failed" else "cannot run"
-        message = next((r.outcome.failure_message for r in members if r.outcome.failure_message), None)
-        text = f"{len(trials)} trial(s) {what} ({kind}): {_trials(trials)}."
-        text += f" The first: {message}" if message else ""
-        found.append(Finding("failed_trials", text, {"state": state, "failure": kind, "trials": trials}))
-    return found
-
-
-def failed_requests(rows: Sequence[Row]) -> list[Finding]:
-    """Levels in which requests failed."""
-    found = []
-    for row in rows:
-        if row.level is None or not row.level.metrics.requests_failed:
-            continue
-        metrics = row.level.metrics
-        kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(metrics.errors_by_kind).most_common())
-        text = (
-            f"Trial {row.trial.trial} at C={metrics.concurrency}: {metrics.requests_failed} of "
-            f"{metrics.requests_total} requests failed{f' ({kinds})' if kinds else ''}"
-            f"{'' if row.level.comparable else '; its numbers are not compared'}."
-        )
-        text += f" The first: {metrics.first_error}" if metrics.first_error else ""
-        data = {
-            "trial": row.trial.trial,
-            "concurrency": metrics.concurrency,
-            "failed": metrics.requests_failed,
-            "total": metrics.requests_total,
-        }
-        found.append(Finding("failed_requests", text, data))
-    return found
-
-
-def warm_levels(rows: Sequence[Row]) -> list[Finding]:
-    """Levels that did not begin with a cache known to be cold."""
-    found = []
-    for state, text in (
-        ("warm", "began with prompts in the prefix cache; their numbers are not compared"),
-        ("unknown", "began without a confirmed flush of the prefix cache"),
-    ):
-        levels = [
-            (row.trial.trial, row.level.concurrency)
-            for row in rows
-            if row.level is not None and row.level.cache_state == state
-        ]
-        if levels:
-            sentence = f"{len(levels)} level(s) {text} ({_trials({trial for trial, _ in levels})})."
-            found.append(Finding(f"cache_{state}", sentence, {"levels": levels}))
-    return found
-
-
-def _ladder(rows: Iterable[Row]) -> list[int]:
-    return sorted({row.level.concurrency for row in rows if row.level is not None})
-
-
 def _rates(rows: Iterable[Row], concurrency: int) -> list[tuple[Row, float]]:
     """Rows of complete trials at this concurrency with their throughput, where it may be compared."""
     return [
@@ -273,9 +157,3 @@ def _percent(value: float, base: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
-
-
-def _trials(numbers: Iterable[int]) -> str:
-    listed = sorted(numbers)
-    names = ", ".join(map(str, listed[:8])) + (", ..." if len(listed) > 8 else "")
-    return f"trial{'s' if len(listed) > 1 else ''} {names}"

@@ -12,15 +12,20 @@ from datetime import datetime
 from typing import Any, Literal
 
 from orchestrator.analysis.objectives import Metric, valid
+from orchestrator.benchmark.counters import Flush, delta
 from orchestrator.benchmark.records import Distribution, LevelMetrics
 
 #: complete: all levels measured; failed: a launch or a level failed; infeasible: the setting cannot run
-#: at all; interrupted: the sweep ended first, the trial is run again.
+#: at all; interrupted: the trial is run again, since the sweep ended first or, with a failure_kind, since another
+#: start may not meet what failed.
 State = Literal["complete", "failed", "interrupted", "infeasible"]
 #: flushed: the flush was confirmed (status 200 while idle); unique: no prompt was sent to this start before;
 #: warm: prompts may be cached from an earlier level; unknown: the flush was not confirmed.
 CacheState = Literal["flushed", "unique", "warm", "unknown"]
 
+#: Above this share of prompt tokens found in the prefix cache, a level that no confirmed flush preceded is warm:
+#: prompts share no more than the tokens they begin with.
+MAX_CACHED_SHARE = 0.05
 #: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
 MAX_FAILED_SHARE = 0.01
 
@@ -76,11 +81,32 @@ class StartInfo:
     startup_wall_s: float | None = None
     #: Seconds of each phase by its name; simulated seconds where simulated.
     phase_s: Mapping[str, float] = field(default_factory=dict)
-    #: Read back from the running server.
+    #: Read back from the running server: each argument as resolved, by flag name, and what its ranks say.
     effective_settings: Mapping[str, Any] = field(default_factory=dict)
+    #: Requests that run at once, all data-parallel ranks together, as in force.
+    effective_max_running_requests: int | None = None
+    #: KV pool of one data-parallel rank.
+    effective_kv_tokens: int | None = None
+    #: Of NCCL, CUDA, SGLang and threads, and those asked for: what its processes were started with.
+    server_environment: Mapping[str, str] = field(default_factory=dict)
+    #: Lines of the start's log in which the server says that it changed a setting.
+    start_changes: tuple[str, ...] = ()
+    #: Where our rules on settings and SGLang's own resolver differed, told at the first trial that met it.
+    rule_disagreements: tuple[str, ...] = ()
+    #: Greedy answers to `agreement.PROMPTS` as token ids, asked all at once; None where they were not had.
+    outputs: tuple[tuple[int, ...], ...] | None = None
+    #: The same asked one after the other: of the baseline, to know how well it agrees with itself.
+    outputs_alone: tuple[tuple[int, ...], ...] | None = None
+    #: Share of the baseline's tokens that `outputs` repeats, and that the baseline itself repeats.
+    output_agreement: float | None = None
+    output_self_agreement: float | None = None
+    #: Whether the output is not the baseline's: no number of such a start is ever compared.
+    output_differs: bool | None = None
     teardown_s: float | None = None
     #: Whether nothing of the server was left; None where it was not (yet) stopped by us.
     stop_proven: bool | None = None
+    #: How it was stopped and what was left, see `launchers.base.StopReport`.
+    stop_report: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +132,8 @@ class MeasuredLevel:
     #: The server's counters, sums over labels; a value that is no finite number is left out.
     counters_before: Mapping[str, float] = field(default_factory=dict)
     counters_after: Mapping[str, float] = field(default_factory=dict)
+    #: Lines of the log of this level in which the server says that it changed a setting or ran short.
+    level_changes: tuple[str, ...] = ()
 
     @property
     def concurrency(self) -> int:
@@ -117,6 +145,12 @@ class MeasuredLevel:
         """Failed requests over all measured ones; 1 where there was none."""
         total = self.metrics.requests_total
         return self.metrics.requests_failed / total if total else 1.0
+
+    @property
+    def retracted_requests(self) -> int | None:
+        """Requests that lost their place for want of KV memory; None where the server does not tell."""
+        rise = delta(self.counters_before, self.counters_after, "num_retracted_requests_total")
+        return None if rise is None else int(rise)
 
     @property
     def comparable(self) -> bool:
@@ -134,12 +168,39 @@ class Row:
     level: MeasuredLevel | None
 
     @property
+    def comparable(self) -> bool:
+        """Whether the level may be scored; False for none, and on a server whose output is not the baseline's."""
+        return self.level is not None and self.level.comparable and not self.start.output_differs
+
+    @property
     def output_tokens_per_s(self) -> float | None:
         """The level's throughput; None where there is none that may be compared."""
-        level = self.level
-        if level is None or not level.comparable or not valid(level.metrics.output_tokens_per_s):
+        if self.level is None or not self.comparable or not valid(self.level.metrics.output_tokens_per_s):
             return None
-        return level.metrics.output_tokens_per_s
+        return self.level.metrics.output_tokens_per_s
+
+    @property
+    def admission_limited(self) -> bool | None:
+        """Whether the level had more users than the server runs at once; None where that is not known."""
+        cap = self.start.effective_max_running_requests
+        return None if cap is None or self.level is None else self.level.concurrency > cap
+
+
+def cache_state(
+    flush: Flush, metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]
+) -> CacheState:
+    """State of the prefix cache before a level, from the flush and from what the level found cached.
+
+    The answers tell cached tokens where the server reports them, its counters otherwise.
+    """
+    if flush == "flushed":
+        return "flushed"
+    cached: float | None = metrics.cached_tokens
+    prompt: float | None = metrics.prompt_tokens
+    if cached is None:
+        cached = delta(before, after, "cached_tokens_total")
+        prompt = delta(before, after, "prompt_tokens_total")
+    return "warm" if cached and prompt and cached / prompt > MAX_CACHED_SHARE else "unknown"
 
 
 def metric_value(rows: Iterable[Row], metric: Metric) -> float | None:
@@ -152,7 +213,7 @@ def metric_value(rows: Iterable[Row], metric: Metric) -> float | None:
             value = getattr(row.level.metrics, metric.name)
             if isinstance(value, Distribution) and metric.stat is not None:
                 value = getattr(value, metric.stat)
-            return float(value) if row.level.comparable and valid(value) else None
+            return float(value) if row.comparable and valid(value) else None
     return None
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
-from orchestrator.benchmark.counters import delta
+from orchestrator.benchmark.acceptance import Acceptance, from_counters, from_ranks, from_responses
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
 
 
-def level_metrics(record: LevelRecord) -> LevelMetrics:
-    """All metrics of a level. Cancelled requests are neither successes nor failures."""
+def level_metrics(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None] = ()) -> LevelMetrics:
+    """All metrics of a level. Cancelled requests are neither successes nor failures; `ranks` see `acceptance`."""
     over = [r for r in record.requests if r.error_kind != "cancelled"]
     measured = [r for r in over if not r.warmup]
     good = [r for r in measured if r.succeeded]
@@ -24,6 +25,7 @@ def level_metrics(record: LevelRecord) -> LevelMetrics:
     duration_s = record.span_s[1] - record.span_s[0]
     tokens = _total(r.output_tokens for r in good)
     window_s = None if record.window_s is None else record.window_s[1] - record.window_s[0]
+    accepted = acceptance(record, ranks)
     return LevelMetrics(
         concurrency=record.concurrency,
         requests_total=len(measured),
@@ -37,7 +39,9 @@ def level_metrics(record: LevelRecord) -> LevelMetrics:
         tpot_ms=distribution(_ms(tpot_s(r) for r in good)),
         itl_ms=distribution(_ms(gap for r in good for gap in gaps_s(r))),
         e2e_ms=distribution(_ms(r.finished_s - r.started_s for r in good)),
-        accept_length=accept_length(record),
+        accept_length=accepted.length if accepted else None,
+        accept_source=accepted.source if accepted else None,
+        accept_partial=accepted.partial if accepted else None,
         prompt_tokens=_total(r.prompt_tokens for r in good),
         cached_tokens=_total(r.cached_tokens for r in good),
         output_tokens=tokens,
@@ -81,24 +85,10 @@ def gaps_s(request: RequestRecord) -> list[float]:
     return [later - earlier for earlier, later in pairwise(request.event_s)]
 
 
-def accept_length(record: LevelRecord) -> float | None:
-    """Output tokens per verify step, bonus token included.
-
-    From the server's counters where it has them, else from the requests that tell their verify steps: the
-    sum of tokens over the sum of steps, since a mean of ratios would weigh short answers like long ones.
-    """
-    steps = delta(record.counters_before, record.counters_after, "spec_verify_calls_total")
-    tokens = delta(record.counters_before, record.counters_after, "generation_tokens_total")
-    if steps and tokens:
-        return tokens / steps
-    told = [
-        (r.output_tokens, r.spec_verify_steps)
-        for r in record.requests
-        if r.succeeded and not r.warmup and r.output_tokens and r.spec_verify_steps
-    ]
-    if not told:
-        return None
-    return sum(t for t, _ in told) / sum(s for _, s in told)
+def acceptance(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None] = ()) -> Acceptance | None:
+    """Acceptance length by the best source there is; `ranks` as /server_info tells them after the level."""
+    told = ((r.output_tokens, r.spec_verify_steps) for r in record.requests if r.succeeded and not r.warmup)
+    return from_counters(record.counters_before, record.counters_after) or from_responses(told) or from_ranks(ranks)
 
 
 def distribution(values: Iterable[float]) -> Distribution | None:

@@ -65,6 +65,11 @@ class LevelRecord:
     counters_before: Mapping[str, float] = field(default_factory=dict)
     counters_after: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether no request found anyone to take it, as far as it was let to."""
+        return {request.error_kind for request in self.requests} - {"cancelled"} == {"connect"}
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
@@ -107,3 +112,7 @@ class LevelMetrics:
     #: Error text of the first failure and how often each kind came, warm-up included, for the record.
     first_error: str | None = None
     errors_by_kind: Mapping[str, int] = field(default_factory=dict)
+    #: Where accept_length comes from: see `acceptance.Source`.
+    accept_source: str | None = None
+    #: Whether some data-parallel ranks told no acceptance length.
+    accept_partial: bool | None = None

@@ -1,4 +1,4 @@
-"""The two fronts: of the study's objectives, and of tokens/s per user against tokens/s per GPU."""
+"""The two fronts: of the study's objectives, and of tokens/s per user against tokens/s of the server."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ class ParetoFront:
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A measured level, seen from its users and from its GPUs."""
+    """A measured level, seen from its users and from its server."""
 
     row: Row
     concurrency: int
     tokens_per_s_per_user: float
-    tokens_per_s_per_gpu: float
+    tokens_per_s: float
+    #: None for a server without GPUs.
+    tokens_per_s_per_gpu: float | None
     #: No other level is at least as good in both and better in one.
     on_front: bool
 
@@ -59,6 +61,9 @@ def pareto_front(
     for trial, group in by_trial(rows).items():
         if group[0].outcome.state != "complete":
             continue
+        if any(row.start.output_differs for row in group):
+            excluded[trial] = "its output is not the baseline's"
+            continue
         values = [metric_value(group, objective.metric) for objective in objectives]
         missing = [str(o.metric) for o, value in zip(objectives, values, strict=True) if value is None]
         broken = [str(c) for c in constraints if c.violation(metric_value(group, c.metric)) > 0]
@@ -76,22 +81,23 @@ def pareto_front(
 def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
     """Every level with a valid throughput of every trial that did not fail, by trial and concurrency.
 
-    A level of an interrupted trial counts: it was measured whole. Rows without GPUs are left out.
-    Raises ValueError for simulated and measured rows together.
+    A level of an interrupted trial counts: it was measured whole. What a server gives is its tokens/s per GPU, or
+    its tokens/s where it has none. Raises ValueError for simulated and measured rows together.
     """
     rows = list(rows)
     all_simulated(rows)
-    levels: list[tuple[Row, int, float, float]] = []
+    levels: list[tuple[Row, int, float, float, float | None]] = []
     for row in rows:
         rate = row.output_tokens_per_s
-        if rate is None or row.level is None or not row.trial.gpus:
+        if rate is None or row.level is None:
             continue
         if row.outcome.state in ("complete", "interrupted"):
-            users = row.level.concurrency
-            levels.append((row, users, rate / users, rate / row.trial.gpus))
+            users, gpus = row.level.concurrency, row.trial.gpus
+            levels.append((row, users, rate / users, rate, rate / gpus if gpus else None))
     levels.sort(key=lambda level: (level[0].trial.trial, level[1]))
     both: tuple[Direction, Direction] = ("maximize", "maximize")
-    front = set(non_dominated([(user, gpu) for _, _, user, gpu in levels], both))
+    seen = [(user, rate if per_gpu is None else per_gpu) for _, _, user, rate, per_gpu in levels]
+    front = set(non_dominated(seen, both))
     return [FrontierPoint(*level, on_front=index in front) for index, level in enumerate(levels)]
 
 
@@ -116,6 +122,7 @@ def frontier_table(points: Sequence[FrontierPoint]) -> pa.Table:
             "state": [p.row.outcome.state for p in points],
             "concurrency": [p.concurrency for p in points],
             "tokens_per_s_per_user": [p.tokens_per_s_per_user for p in points],
+            "tokens_per_s": [p.tokens_per_s for p in points],
             "tokens_per_s_per_gpu": [p.tokens_per_s_per_gpu for p in points],
             "on_front": [p.on_front for p in points],
         }

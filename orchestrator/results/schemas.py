@@ -111,6 +111,7 @@ def column(
 
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _ORDINAL = pa.int32()
+_OUTPUTS = pa.list_(pa.list_(pa.int32()))
 _TIME = pa.timestamp("us", tz="UTC")
 
 _TRIAL = column("trial", _ORDINAL, "ordinal of the trial in the study, 0 for the baseline", required=True)
@@ -135,7 +136,7 @@ _LATENCIES = {
 
 MEASUREMENTS = TableSchema(
     "orchestrator.measurements",
-    1,
+    2,
     (
         column("study", _TEXT, "name of the study", required=True),
         column("study_id", _TEXT, "differs between studies of one name", required=True),
@@ -154,6 +155,14 @@ MEASUREMENTS = TableSchema(
         _IDENTITY,
         *_SETTINGS,
         column("effective_settings", _TEXT, "read back from the server", json=True, required=True),
+        column("effective_max_running_requests", _INT, "in force, all data-parallel ranks together"),
+        column("effective_kv_tokens", _INT, "KV pool of one data-parallel rank", unit="tokens"),
+        column("server_environment", _TEXT, "what the server's processes were started with", json=True),
+        column("start_changes", pa.list_(_TEXT), "log lines of settings that the server changed"),
+        column("rule_disagreements", pa.list_(_TEXT), "our rules against the server's resolver, new at this trial"),
+        column(
+            "differences", _TEXT, "settings not in force as asked: name, asked, expected, in_force, known", json=True
+        ),
         _COMMAND,
         column("host", _TEXT, "host name of the node"),
         column("node_id", _TEXT, "Ray's id of the node"),
@@ -166,6 +175,12 @@ MEASUREMENTS = TableSchema(
         column("phase_s", _TEXT, "seconds by phase of the start", unit="s", json=True, required=True),
         column("teardown_s", _REAL, "first signal to last process gone", unit="s"),
         column("stop_proven", _BOOL, "nothing of the server was left"),
+        column("stop_report", _TEXT, "how it was stopped and what was left", json=True),
+        column("outputs", _OUTPUTS, "greedy answers to the fixed prompts, asked all at once", unit="token ids"),
+        column("outputs_alone", _OUTPUTS, "the same asked one by one: of the baseline", unit="token ids"),
+        column("output_agreement", _REAL, "share of the baseline's tokens that the answers repeat"),
+        column("output_self_agreement", _REAL, "the same share of the baseline's own answers asked one by one"),
+        column("output_differs", _BOOL, "the output is not the baseline's: its numbers are not compared"),
         column("concurrency", _ORDINAL, "users of the closed loop; null for a trial without any level"),
         column("measured_at", _TIME, "end of the level"),
         column("level_wall_s", _REAL, "the level whole: flush, warm-up, measuring", unit="s"),
@@ -185,6 +200,11 @@ MEASUREMENTS = TableSchema(
             for stat in LATENCY_STATS
         ),
         column("accept_length", _REAL, "output tokens per verify step, bonus included", unit="tokens"),
+        column("accept_source", _TEXT, "of accept_length: counters, responses or ranks"),
+        column("accept_partial", _BOOL, "some data-parallel ranks told no acceptance length"),
+        column("admission_limited", _BOOL, "concurrency is above effective_max_running_requests"),
+        column("retracted_requests", _INT, "lost their place for want of KV memory; null where not told"),
+        column("level_changes", pa.list_(_TEXT), "log lines of the level of settings changed or memory run short"),
         column("prompt_tokens", _INT, "of successful measured requests", unit="tokens"),
         column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),
         column("output_tokens", _INT, "of successful measured requests", unit="tokens"),
@@ -253,7 +273,7 @@ PARETO = TableSchema(
 
 FRONTIER = TableSchema(
     "orchestrator.frontier",
-    1,
+    2,
     (
         _TRIAL,
         _ROLE,
@@ -262,7 +282,8 @@ FRONTIER = TableSchema(
         column("state", _TEXT, "of the trial", required=True),
         column("concurrency", _ORDINAL, "users of the closed loop", required=True),
         column("tokens_per_s_per_user", _REAL, "output tokens", unit="tokens/s", required=True),
-        column("tokens_per_s_per_gpu", _REAL, "output tokens", unit="tokens/s", required=True),
+        column("tokens_per_s", _REAL, "output tokens of the whole server", unit="tokens/s"),
+        column("tokens_per_s_per_gpu", _REAL, "output tokens; null for a server without GPUs", unit="tokens/s"),
         column("on_front", _BOOL, "no other level is at least as good in both and better in one", required=True),
         *_SETTINGS,
         _COMMAND,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from orchestrator.analysis.effective import differences
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
 from orchestrator.results.schemas import LATENCY_STATS, MEASUREMENTS, REQUESTS
@@ -89,6 +90,7 @@ def _own(value: Any) -> dict[str, Any]:
 
 def _flatten(row: Row) -> dict[str, Any]:
     flat = {**_own(row.trial), **_own(row.start), **_own(row.outcome), **dict.fromkeys(_LEVEL_COLUMNS)}
+    flat["differences"] = [_own(difference) for difference in differences(row)]
     level = row.level
     if level is not None:
         metrics = level.metrics
@@ -101,6 +103,8 @@ def _flatten(row: Row) -> dict[str, Any]:
                 flat[f"{name}_{stat}"] = None if spread is None else getattr(spread, stat)
         for name in ("counters_before", "counters_after"):
             flat[name] = {k: v for k, v in flat[name].items() if math.isfinite(v)}
+        flat["admission_limited"] = row.admission_limited
+        flat["retracted_requests"] = level.retracted_requests
         rate = metrics.output_tokens_per_s
         if rate is not None:
             flat["output_tokens_per_s_per_user"] = rate / metrics.concurrency
@@ -126,7 +130,14 @@ def _finite(value: Any) -> Any:
 
 def _unflatten(values: Mapping[str, Any]) -> Row:
     flat = {name: json.loads(v) if name in _JSON and v is not None else v for name, v in values.items()}
-    flat["gpu_names"] = tuple(flat["gpu_names"])
+    # Files of the first version have it there, and not what follows.
+    if flat["effective_max_running_requests"] is None:
+        flat["effective_max_running_requests"] = flat["effective_settings"].get("effective_max_running_requests")
+    flat["server_environment"] = flat["server_environment"] or {}
+    for name in ("gpu_names", "start_changes", "rule_disagreements", "level_changes"):
+        flat[name] = tuple(flat[name] or ())
+    for name in ("outputs", "outputs_alone"):
+        flat[name] = None if flat[name] is None else tuple(map(tuple, flat[name]))
     return Row(
         trial=_pick(TrialInfo, flat),
         start=_pick(StartInfo, flat),

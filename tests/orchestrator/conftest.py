@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conductor_desk import Desk
 
 from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, Row, StartInfo, State, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics
@@ -25,12 +27,17 @@ def _row(
     failure_message: str | None = None,
     flags: Mapping[str, Any] | None = None,
     effective: Mapping[str, Any] | None = None,
+    admits: int | None = None,
     simulated: bool = True,
     gpus: int = 8,
     start_id: str = "start-a",
     attempt: int = 1,
     ttft_ms: float = 50.0,
     accept_length: float | None = None,
+    accept_partial: bool | None = None,
+    agreement: float | None = None,
+    self_agreement: float | None = None,
+    differs: bool | None = False,
     failed: int = 0,
     total: int = 24,
     cache_state: CacheState = "flushed",
@@ -65,6 +72,10 @@ def _row(
         startup_wall_s=4.8,
         phase_s={"loading weights": 400.0, "warm-up": 2.5},
         effective_settings=dict(effective or {}),
+        effective_max_running_requests=admits,
+        output_agreement=agreement,
+        output_self_agreement=self_agreement,
+        output_differs=differs,
         teardown_s=1.5,
         stop_proven=True,
     )
@@ -90,6 +101,8 @@ def _row(
             output_tokens=128 * total,
             first_error="error 500: overloaded" if failed else None,
             errors_by_kind={"stream_error": failed} if failed else {},
+            accept_source=None if accept_length is None else "counters",
+            accept_partial=accept_partial,
         )
         level = MeasuredLevel(
             metrics=metrics,
@@ -106,3 +119,13 @@ def _row(
 def build_row() -> Callable[..., Row]:
     """Builds a row; every argument has a default, see `_row`."""
     return _row
+
+
+@pytest.fixture
+def desk(tmp_path: Path, build_row: Callable[..., Row]) -> Callable[..., Desk]:
+    """Makes a conductor with its surroundings; each further one resumes the study of the one before."""
+
+    def make(**options: Any) -> Desk:
+        return Desk(tmp_path, build_row, **options)
+
+    return make

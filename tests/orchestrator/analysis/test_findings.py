@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.analysis.findings import Finding, admitted_requests, findings
+from orchestrator.analysis.finding import Finding
+from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row
 
 Build = Callable[..., Row]
@@ -112,76 +113,3 @@ def test_speculation_that_was_not_tried_or_never_ran(build_row: Build) -> None:
     assert not any(kind.startswith("speculation") for kind in kinds(findings([plain])))
     broken = build_row(1, None, flags=EAGLE3, state="failed", failure_kind="out_of_memory")
     assert "speculation_not_compared" in kinds(findings([plain, broken]))
-
-
-@pytest.mark.parametrize(
-    ("effective", "flags", "cap"),
-    [
-        ({"internal_states": [{"effective_max_running_requests_per_dp": 24}] * 2}, {}, 48),
-        ({"internal_states": [{}], "max_running_requests": 2048}, {}, 2048),
-        ({"effective_max_running_requests_per_dp": 24, "dp_size": 2}, {}, 48),
-        ({"max_running_requests": 48}, {"max-running-requests": 256}, 48),
-        ({}, {"max-running-requests": 256}, 256),
-        ({"max_running_requests": None}, {}, None),
-    ],
-)
-def test_the_admission_cap_is_the_one_that_acts(build_row, effective, flags, cap) -> None:  # type: ignore[no-untyped-def]
-    assert admitted_requests(build_row(effective=effective, flags=flags)) == cap
-
-
-def test_a_cap_under_the_concurrency_measured_the_queue(build_row: Build) -> None:
-    capped = {"max_running_requests": 48}
-    found = findings(
-        [
-            build_row(1, 32, effective=capped),
-            build_row(1, 128, effective=capped),
-            build_row(2, 128, effective={"max_running_requests": 128}),
-        ]
-    )
-    limited = only(found, "admission_limited")
-    assert limited.data == {"concurrency": 128, "caps": {1: 48}}
-    assert "1 of 2 trials measured the queue" in limited.text
-    assert "at most 48 requests at once (trial 1)" in limited.text
-
-
-def test_failed_trials_are_grouped_by_class(build_row: Build) -> None:
-    rows = [
-        build_row(4, None, state="failed", failure_kind="crashed", failure_message="it died"),
-        build_row(5, 1, state="failed", failure_kind="crashed"),
-        build_row(5, 8, state="failed", failure_kind="crashed"),
-        build_row(6, None, state="infeasible", failure_kind="out_of_memory"),
-        build_row(7, 1, state="interrupted"),
-    ]
-    texts = [f.text for f in findings(rows) if f.kind == "failed_trials"]
-    assert texts == [
-        "2 trial(s) failed (crashed): trials 4, 5. The first: it died",
-        "1 trial(s) cannot run (out_of_memory): trial 6.",
-    ]
-
-
-def test_a_level_with_failed_requests_is_told_and_its_throughput_not_used(build_row: Build) -> None:
-    found = findings(
-        [
-            build_row(0, 8, 100.0, role="baseline"),
-            build_row(1, 8, 900.0, failed=12, total=24),
-            build_row(2, 8, 90.0, failed=1, total=1000),
-        ]
-    )
-    assert only(found, "nothing_beats_baseline").data["best"][8]["trial"] == 2
-    first, second = (f for f in found if f.kind == "failed_requests")
-    assert "12 of 24 requests failed (stream_error 12); its numbers are not compared." in first.text
-    assert first.text.endswith("The first: error 500: overloaded")
-    assert "not compared" not in second.text
-
-
-def test_a_level_measured_on_a_warm_cache_is_told_and_not_compared(build_row: Build) -> None:
-    found = findings(
-        [
-            build_row(0, 8, 100.0, role="baseline"),
-            build_row(1, 8, 500.0, cache_state="warm"),
-            build_row(2, 8, 110.0, cache_state="unknown"),
-        ]
-    )
-    assert only(found, "beats_baseline").data["trial"] == 2
-    assert only(found, "cache_warm").data == {"levels": [(1, 8)]}
-    assert only(found, "cache_unknown").data == {"levels": [(2, 8)]}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.benchmark.metrics import (
-    accept_length,
+    acceptance,
     distribution,
     level_metrics,
     metric_value,
@@ -151,18 +151,23 @@ def steps(tokens: int, verified: int | None) -> RequestRecord:
     return good(0, (1, 2), tokens, spec_verify_steps=verified)
 
 
+def length(record: LevelRecord) -> float | None:
+    found = acceptance(record)
+    return found.length if found else None
+
+
 def test_acceptance_length_of_requests_is_weighted_by_their_steps() -> None:
-    assert accept_length(level(steps(300, 100), steps(600, 300))) == 2.25
-    assert accept_length(level(steps(512, 128))) == 4.0
-    assert accept_length(level(steps(512, 128), steps(100, None))) == 4.0
-    assert accept_length(level(steps(512, None))) is None
-    assert accept_length(level()) is None
+    assert length(level(steps(300, 100), steps(600, 300))) == 2.25
+    assert length(level(steps(512, 128))) == 4.0
+    assert length(level(steps(512, 128), steps(100, None))) == 4.0
+    assert length(level(steps(512, None))) is None
+    assert length(level()) is None
 
 
 def test_acceptance_length_comes_from_the_counters_where_the_server_has_them() -> None:
     before = {"generation_tokens_total": 100.0, "spec_verify_calls_total": 50.0}
     after = {"generation_tokens_total": 465.0, "spec_verify_calls_total": 150.0}
-    assert accept_length(level(steps(512, 128), before=before, after=after)) == 3.65
+    assert length(level(steps(512, 128), before=before, after=after)) == 3.65
 
 
 @pytest.mark.parametrize(
@@ -176,8 +181,18 @@ def test_acceptance_length_comes_from_the_counters_where_the_server_has_them() -
 )
 def test_counters_of_a_restarted_or_unspeculative_server_tell_no_acceptance(after: dict[str, float]) -> None:
     before = {"generation_tokens_total": 100.0, "spec_verify_calls_total": 50.0}
-    assert accept_length(level(steps(512, None), before=before, after=after)) is None
-    assert accept_length(level(steps(512, 128), before=before, after=after)) == 4.0
+    assert length(level(steps(512, None), before=before, after=after)) is None
+    assert length(level(steps(512, 128), before=before, after=after)) == 4.0
+
+
+def test_acceptance_length_of_ranks_is_the_last_resort_and_told_as_such() -> None:
+    ranks = [{"avg_spec_accept_length": 3.0}, None]
+    found = level_metrics(level(steps(512, None)), ranks)
+    assert (found.accept_length, found.accept_source, found.accept_partial) == (3.0, "ranks", True)
+    found = level_metrics(level(steps(512, 128)), ranks)
+    assert (found.accept_length, found.accept_source, found.accept_partial) == (4.0, "responses", False)
+    found = level_metrics(level(steps(512, None)), [None, {}])
+    assert (found.accept_length, found.accept_source, found.accept_partial) == (None, None, None)
 
 
 # Distributions

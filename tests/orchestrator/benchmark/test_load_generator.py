@@ -269,6 +269,7 @@ def test_a_dead_server_is_given_up_soon_without_numbers() -> None:
     record: LevelRecord = run(story())
     assert record.gave_up is not None
     assert "in a row failed" in record.gave_up
+    assert record.unreachable
     # Three failures each, and no more than one more of each until the stop.
     assert 12 <= len(record.requests) <= 20
     metrics = level_metrics(record)
@@ -301,6 +302,7 @@ def test_a_server_that_dies_in_the_middle_is_given_up() -> None:
             return record
 
     record: LevelRecord = run(story())
+    assert not record.unreachable
     assert record.gave_up is not None
     assert sum(r.succeeded for r in record.requests) == 40
     assert level_metrics(record).requests_failed >= 12

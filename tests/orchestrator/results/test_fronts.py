@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -117,12 +116,30 @@ def test_the_frontier_sets_users_against_gpus_over_all_trials_and_levels(build_r
         (2, 8, True),
     ]
     assert points[1].tokens_per_s_per_user == 20.0
+    assert points[1].tokens_per_s == 2560.0
     assert points[1].tokens_per_s_per_gpu == 320.0
     table = frontier_table(points)
     assert table["on_front"].to_pylist() == [p.on_front for p in points]
     assert table["state"].to_pylist()[-1] == "interrupted"
 
 
-def test_a_row_without_gpus_has_no_place_on_the_frontier(build_row: Build) -> None:
-    row = build_row(0, 1, 64.0)
-    assert frontier([dataclasses.replace(row, trial=dataclasses.replace(row.trial, gpus=0))]) == []
+def test_servers_without_gpus_are_set_against_each_other_by_what_the_whole_server_gives(build_row: Build) -> None:
+    rows = [build_row(0, 1, 64.0, gpus=0), build_row(1, 1, 60.0, gpus=0), build_row(1, 4, 200.0, gpus=0)]
+    points = frontier(rows)
+    assert [(p.row.trial.trial, p.concurrency, p.on_front) for p in points] == [
+        (0, 1, True),
+        (1, 1, False),
+        (1, 4, True),
+    ]
+    assert points[2].tokens_per_s_per_user == 50.0
+    table = frontier_table(points)
+    assert table["tokens_per_s"].to_pylist() == [64.0, 60.0, 200.0]
+    assert table["tokens_per_s_per_gpu"].null_count == 3
+
+
+def test_a_server_whose_output_is_not_the_baselines_stands_on_no_front(build_row: Build) -> None:
+    rows = [*trial(build_row, 1, 900, 90, differs=True), *trial(build_row, 2, 100, 10)]
+    front = pareto_front(rows, BOTH)
+    assert [p.row.trial.trial for p in front.points] == [2]
+    assert front.excluded == {1: "its output is not the baseline's"}
+    assert {p.row.trial.trial for p in frontier(rows)} == {2}

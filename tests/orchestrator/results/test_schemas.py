@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,32 @@ def test_a_row_comes_back_as_it_was(build_row: Build) -> None:
         build_row(5, 1, None, simulated=False, failed=3),
     ]
     assert rows_from(measurements_table(rows)) == rows
+
+
+def test_what_a_start_really_ran_comes_back_as_it_was(build_row: Build) -> None:
+    row = build_row(3, 128, flags={"max-running-requests": 256}, effective={"max-running-requests": 256}, admits=48)
+    assert row.level is not None
+    start = dataclasses.replace(
+        row.start,
+        effective_kv_tokens=20_000,
+        server_environment={"NCCL_PROTO": "LL"},
+        start_changes=("max_running_requests was reduced from the requested 256 to 48",),
+        outputs=((1, 2), (3,)),
+        outputs_alone=((1, 2), (4,)),
+        output_agreement=0.5,
+        output_self_agreement=0.75,
+        output_differs=True,
+        stop_report={"signals": ["TERM"], "survivors": []},
+    )
+    level = dataclasses.replace(row.level, level_changes=("KV cache pool is full. Retract requests.",))
+    row = dataclasses.replace(row, start=start, level=level)
+    table = measurements_table([row])
+    assert rows_from(table) == [row]
+    [values] = table.to_pylist()
+    assert values["admission_limited"] is True
+    assert values["outputs"] == [[1, 2], [3]]
+    [difference] = json.loads(values["differences"])
+    assert (difference["name"], difference["asked"], difference["in_force"]) == ("max-running-requests", 256, 48)
 
 
 def test_absent_is_null_and_never_zero(build_row: Build) -> None:
@@ -82,7 +109,7 @@ def test_a_counter_that_is_no_number_is_left_out(build_row: Build) -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
 def test_every_column_has_a_type_and_a_meaning_and_times_have_units(schema: TableSchema) -> None:
-    assert schema.arrow.metadata[b"schema_version"] == b"1"
+    assert int(schema.arrow.metadata[b"schema_version"]) == schema.version
     for field in schema.fields:
         assert not pa.types.is_null(field.type)
         assert field.metadata[b"meaning"]
@@ -122,6 +149,52 @@ def test_a_column_that_is_newer_than_the_file_is_null(tmp_path: Path) -> None:
         {"trial": 2, "newcol": 0.5},
     ]
     assert merged.schema.equals(NEW.arrow, check_metadata=True)
+
+
+#: What the second version of each schema added.
+SECOND = {
+    "orchestrator.measurements": {
+        "effective_max_running_requests",
+        "effective_kv_tokens",
+        "server_environment",
+        "start_changes",
+        "differences",
+        "rule_disagreements",
+        "stop_report",
+        "outputs",
+        "outputs_alone",
+        "output_agreement",
+        "output_self_agreement",
+        "output_differs",
+        "accept_source",
+        "accept_partial",
+        "admission_limited",
+        "retracted_requests",
+        "level_changes",
+    },
+    "orchestrator.frontier": {"tokens_per_s"},
+}
+
+
+@pytest.mark.parametrize("schema", [MEASUREMENTS, FRONTIER], ids=lambda schema: schema.name)
+def test_what_the_second_version_added_may_be_absent(schema: TableSchema) -> None:
+    assert schema.version == 2
+    assert all(schema.arrow.field(name).nullable for name in SECOND[schema.name])
+
+
+def test_rows_of_a_first_version_file_are_read(build_row: Build, tmp_path: Path) -> None:
+    row = build_row(1, 8, effective={"effective_max_running_requests": 48})
+    fields = tuple(f for f in MEASUREMENTS.fields if f.name not in SECOND[MEASUREMENTS.name])
+    first = TableSchema(MEASUREMENTS.name, 1, fields)
+    written = measurements_table([row]).select([f.name for f in fields])
+    write_table(tmp_path / "old.arrow", first.table({n: written[n].to_pylist() for n in written.column_names}))
+    table = read_table(tmp_path / "old.arrow", MEASUREMENTS)
+    assert table is not None
+    [back] = rows_from(table)
+    assert back.level == row.level
+    assert back.start.effective_max_running_requests == 48
+    assert back.start.output_differs is None
+    assert back.comparable
 
 
 def test_a_table_that_breaks_its_own_schema_is_foreign() -> None:

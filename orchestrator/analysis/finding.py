@@ -1,0 +1,30 @@
+"""A sentence of the report, and what all of them are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.analysis.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence, its class, and the figures it was made from."""
+
+    kind: str
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ladder_of(rows: Iterable[Row]) -> list[int]:
+    """Every concurrency that was measured."""
+    return sorted({row.level.concurrency for row in rows if row.level is not None})
+
+
+def trials_text(numbers: Iterable[int]) -> str:
+    """`trial 3`, `trials 1, 2`; the first eight of many."""
+    listed = sorted(numbers)
+    names = ", ".join(map(str, listed[:8])) + (", ..." if len(listed) > 8 else "")
+    return f"trial{'s' if len(listed) > 1 else ''} {names}"

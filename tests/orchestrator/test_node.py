@@ -1,0 +1,233 @@
+"""A trial on its node, from launch to end, without Ray: what is reported for each way that it can go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import real_sglang
+
+import orchestrator.node
+import orchestrator.pulse
+from launchers.base import Launcher, LaunchSpec
+from launchers.errors import InvalidCombination, ServerCrashed
+from launchers.sglang.launcher import SGLangLauncher
+from launchers.simulated.launcher import SimulatedLauncher
+from orchestrator import config as schema
+from orchestrator.analysis.agreement import PROMPTS, judged
+from orchestrator.board import LevelReport, Stop
+from orchestrator.node import NodeTrial
+from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
+
+
+class Board:
+    """The board as a node sees it, in this process."""
+
+    def __init__(self) -> None:
+        self.levels: list[LevelReport] = []
+        self.phases: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self, f"on_{name}"))
+
+    def on_kept(self, ordinal: int) -> list[int]:
+        return []
+
+    def on_post(self, ordinal: int, report: LevelReport) -> None:
+        self.levels.append(report)
+
+    def on_beat(self, status: Any) -> Stop:
+        self.phases.append(status.phase)
+        return Stop.NO
+
+    def on_leave(self, node: str) -> None:
+        pass
+
+
+class Refusing(SimulatedLauncher):
+    """Knows beforehand that the server would refuse the setting."""
+
+    launches = 0
+    findings = ("the rules took topk 2 for right",)
+
+    def preflight(self, spec: LaunchSpec) -> None:
+        raise InvalidCombination("topk 2 does not go with this backend", hint="use topk 1")
+
+    def launch(self, *words: Any) -> Any:
+        Refusing.launches += 1
+        raise AssertionError("it was launched")
+
+
+Run = Callable[..., tuple[list[Report], Board]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs a whole trial; its reports and what the board has got."""
+    here = SimpleNamespace(get_node_id=lambda: "abcdef123456")
+    for module in (orchestrator.node, orchestrator.pulse):
+        monkeypatch.setattr(module.ray, "get", lambda value: value)
+        monkeypatch.setattr(module.ray, "get_runtime_context", lambda: here)
+    trials: list[NodeTrial] = []
+
+    def whole(
+        ordinal: int = 1,
+        flags: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        fault: Mapping[str, Any] | None = None,
+        launcher: Callable[[Path], Launcher] = lambda logs: SimulatedLauncher(logs, "tiny", 1000.0),
+        model: str = "tiny",
+        gpus: int = 1,
+    ) -> tuple[list[Report], Board]:
+        monkeypatch.setattr(orchestrator.node, "make_launcher", lambda *words: launcher(tmp_path))
+        context = StudyContext(
+            study="noded",
+            study_id=f"noded-{tmp_path.name}",
+            run_id="run-1",
+            launcher=schema.SimulatedLauncher(profile="tiny"),
+            workload=schema.Workload(
+                dataset=schema.SyntheticDataset(input_tokens=16, output_tokens=16, vocab_size=1900),
+                concurrency=(1, 4),
+                level=schema.Level(requests_per_user=2, min_s=0, max_s=5),
+                api="native",
+            ),
+            model=model,
+            logs=tmp_path,
+            gpus=gpus,
+            reservation=Reservation("GPU", 1),
+            folder=Path.cwd(),
+        )
+        variables = dict(env or {}) | ({"SIMULATED_FAULT": json.dumps(fault)} if fault else {})
+        board, trial = Board(), NodeTrial.__new__(NodeTrial)
+        trials.append(trial)
+        trial.setup({"context": context, "board": board, "plan": TrialPlan(ordinal, 1, dict(flags or {}), variables)})
+        reports: list[Report] = []
+        while not reports or reports[-1].event != "end":
+            reports.append(trial.step()["report"])
+        return reports, board
+
+    yield whole
+    for trial in trials:
+        trial.cleanup()
+
+
+def test_a_trial_tells_what_really_ran(run: Run) -> None:
+    asked = {"max-running-requests": 3, "schedule-policy": "lpm"}
+    reports, board = run(ordinal=0, flags=asked, env={"NCCL_PROTO": "LL"})
+    assert [report.event for report in reports] == ["ready", "level", "level", "end"]
+    assert "checking output" in board.phases
+    ready, end = reports[0].start, reports[-1].start
+    assert ready is not None
+    assert end is not None
+    assert ready.effective_settings["max-running-requests"] == 3
+    assert ready.effective_settings["schedule-policy"] == "lpm"
+    assert ready.effective_max_running_requests == 3
+    assert ready.server_environment["NCCL_PROTO"] == "LL"
+    assert ready.outputs is not None
+    assert len(ready.outputs) == len(PROMPTS)
+    assert ready.outputs_alone == ready.outputs
+    assert end.stop_report is not None
+    assert end.stop_report["proven"] is True
+    assert end.stop_report["signals"]
+    levels = [posted.level for posted in board.levels]
+    assert [level.cache_state for level in levels] == ["flushed", "flushed"]
+    # What the prompts left in the prefix cache is gone when the first level begins.
+    assert levels[0].metrics.cached_tokens == 0
+
+
+def test_only_the_baseline_is_asked_twice(run: Run) -> None:
+    reports, _ = run(ordinal=1)
+    assert reports[0].start is not None
+    assert reports[0].start.outputs is not None
+    assert reports[0].start.outputs_alone is None
+
+
+def test_what_preflight_refuses_is_never_launched(run: Run) -> None:
+    reports, board = run(launcher=lambda logs: Refusing(logs, "tiny"))
+    [end] = reports
+    assert end.outcome is not None
+    assert (end.outcome.state, end.outcome.failure_kind) == ("failed", "invalid_combination")
+    assert "use topk 1" in (end.outcome.failure_message or "")
+    assert end.start is not None
+    assert end.start.start_id is None
+    assert end.start.rule_disagreements == Refusing.findings
+    assert Refusing.launches == 0
+    assert board.levels == []
+
+
+def test_a_server_that_dies_of_the_prompts_never_becomes_ready(run: Run) -> None:
+    [end], board = run(fault={"kind": "crash", "after_requests": 8})
+    assert end.outcome is not None
+    assert (end.outcome.state, end.outcome.failure_kind) == ("failed", "cuda_error")
+    assert end.start is not None
+    assert end.start.start_id is not None
+    assert end.start.outputs is None
+    assert end.start.stop_report is not None
+    assert board.levels == []
+
+
+def test_a_server_that_breaks_off_its_answers_is_given_time_to_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([True] * 6)
+
+    def breaks_off(launcher: SimulatedLauncher, *words: Any, **named: Any) -> Any:
+        server = SimulatedLauncher.launch(launcher, *words, **named)
+        monkeypatch.setattr(server, "alive", lambda: next(looks, False))
+        monkeypatch.setattr(server, "failure", lambda: ServerCrashed("it is gone"))
+        server.process.stop(0)
+        return server
+
+    [end], _ = run(launcher=lambda logs: type("Dying", (SimulatedLauncher,), {"launch": breaks_off})(logs, "tiny"))
+    assert end.outcome is not None
+    assert (end.outcome.failure_kind, end.outcome.failure_message) == (ServerCrashed.kind, "it is gone")
+    assert next(looks, None) is None
+
+
+def test_a_death_under_load_keeps_its_class_and_says_where(run: Run) -> None:
+    # The prompts, the first level (one user, three requests), and into the second.
+    reports, board = run(fault={"kind": "out_of_memory", "phase": "running", "after_requests": len(PROMPTS) + 5})
+    assert [report.event for report in reports][-2:] == ["level", "end"]
+    outcome = reports[-1].outcome
+    assert outcome is not None
+    assert (outcome.state, outcome.failure_phase) == ("failed", "benchmark")
+    assert outcome.failure_kind in ("out_of_memory", "out_of_kv_cache")
+    assert (outcome.failure_message or "").startswith("under 4 users: ")
+    assert board.levels[-1].level.comparable is False
+
+
+@pytest.mark.real_sglang
+@pytest.mark.timeout(600)
+def test_a_real_server_tells_what_it_made_of_a_setting(run: Run) -> None:
+    asked = real_sglang.FLAGS | real_sglang.spec_flags(noise=0.1, steps=3, draft_tokens=6)
+    reports, board = run(
+        ordinal=0,
+        flags=asked,
+        env=real_sglang.ENV | {"NCCL_PROTO": "LL"},
+        launcher=lambda logs: SGLangLauncher(logs, str(real_sglang.PYTHON)),
+        model=str(real_sglang.MARKOV),
+        gpus=0,
+    )
+    assert [report.event for report in reports] == ["ready", "level", "level", "end"], reports[-1].outcome
+    start = reports[-1].start
+    assert start is not None
+    # Asked and rewritten, with the server's own word for it.
+    assert start.effective_settings["speculative-num-draft-tokens"] == 4
+    assert any("speculative_num_draft_tokens is adjusted" in line for line in start.start_changes)
+    assert (start.effective_max_running_requests, start.effective_kv_tokens) == (8, 20_000)
+    # What we set, and what SGLang sets for itself before it starts its schedulers.
+    assert start.server_environment["NCCL_PROTO"] == "LL"
+    assert start.server_environment["NCCL_CUMEM_ENABLE"] == "0"
+    assert start.server_environment["NCCL_NVLS_ENABLE"] == "0"
+    # Greedy answers are the same in a batch of eight and one by one.
+    compared = judged(start, start)
+    assert compared.output_self_agreement is not None
+    assert compared.output_self_agreement > 0.9
+    assert compared.output_differs is False
+    metrics = [posted.level.metrics for posted in board.levels]
+    assert [(m.accept_source, m.accept_partial) for m in metrics] == [("counters", False)] * 2
+    assert all(1.5 < (m.accept_length or 0) <= 4 for m in metrics)
+    assert start.stop_report is not None
+    assert start.stop_report["proven"] is True
