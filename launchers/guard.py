@@ -34,7 +34,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launchers import private, proc
-from launchers.ledger import Ledger, remove_files
+from launchers.ledger import Ledger, remove_files, watch_new_files
 from launchers.log_pump import LogPump
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -42,8 +42,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 ORPHAN_GRACE_S = 2.0
 KILL_WAIT_S = 10.0
 _POLL_S = 0.02
-#: While the server prints, its members are noted this often, or less often where that takes long.
-_NOTE_EVERY_S, _NOTE_SHARE = 1.0, 0.02
+#: How often its members are noted while the server prints, and while files appear in shared memory; less often
+#: where that takes long, so that it never takes more than a share of a core.
+_PRINTED, _APPEARED = (1.0, 0.02), (0.05, 0.2)
 
 
 def say(**message: object) -> None:
@@ -71,12 +72,17 @@ class Guard:
         self._marker = order.marker.encode()
         self._private = None if order.private is None else Path(order.private)
         self._ledger = Ledger(None if self._private is None else private.ledger_of(self._private))
-        self._note_at_s = 0.0
+        self._noted_s = self._note_took_s = 0.0
+        #: When to note next, although nothing happens until then.
+        self._note_at_s: float | None = None
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._pump = LogPump(order.log, order.secrets, on_error=lambda text: say(log_error=text))
         self._wake = self._wake_on_child()
         self._inputs = {0, self._wake, self._pump.source}
+        self._new_files = watch_new_files()
+        if self._new_files is not None:
+            self._inputs.add(self._new_files)
         self._owner = owner
         self._asked_s: float | None = None
         # The pipe alone would not do: a process that the owner forked holds its other end too.
@@ -115,12 +121,20 @@ class Guard:
     def listen(self, limit_s: float | None) -> None:
         """Sleep until a child ends or prints, or the owner speaks or dies; None: as long as it takes."""
         self.reap()
+        if self._note_at_s is not None:
+            note_in_s = max(0.0, self._note_at_s - time.monotonic())
+            limit_s = note_in_s if limit_s is None else min(limit_s, note_in_s)
         ready, _, _ = select.select(self._inputs, [], [], limit_s)
         if self._pump.source in ready:
             if not self._pump.carry():
                 self._inputs.discard(self._pump.source)
-            if time.monotonic() >= self._note_at_s:
+            if time.monotonic() >= self._next_note_s(*_PRINTED):
                 self.note()
+        if self._new_files is not None and self._new_files in ready:
+            os.read(self._new_files, 1 << 16)
+            self._note_at_s = self._next_note_s(*_APPEARED)
+        if self._note_at_s is not None and time.monotonic() >= self._note_at_s:
+            self.note()
         if self._wake in ready:
             os.read(self._wake, 4096)
             self.reap()
@@ -142,8 +156,12 @@ class Guard:
         began_s = time.monotonic()
         seen = proc.see_all()
         self._ledger.note(seen[pid] for pid in proc.descendants(os.getpid(), seen))
-        now_s = time.monotonic()
-        self._note_at_s = now_s + max(_NOTE_EVERY_S, (now_s - began_s) / _NOTE_SHARE)
+        self._noted_s = time.monotonic()
+        self._note_took_s = self._noted_s - began_s
+        self._note_at_s = None
+
+    def _next_note_s(self, every_s: float, share: float) -> float:
+        return self._noted_s + max(every_s, self._note_took_s / share)
 
     def reap(self) -> None:
         """Note the server's exit code, which is told once, and collect other dead children.

@@ -10,6 +10,7 @@ names. Of the standard library only: the guard uses it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 from collections.abc import Iterable
@@ -83,6 +84,19 @@ def held_inodes(pids: Iterable[int], folder: Path = SHARED_MEMORY, *, writable: 
                     if not writable or os.lstat(link).st_mode & 0o200:
                         found.add(os.stat(link).st_ino)
     return found
+
+
+def watch_new_files(folder: Path = SHARED_MEMORY) -> int | None:
+    """A descriptor that becomes readable when a file appears in the folder (inotify(7)); None where there is none."""
+    in_create, in_moved_to = 0x100, 0x80  # linux/inotify.h
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if watch < 0:
+        return None
+    if libc.inotify_add_watch(watch, os.fsencode(folder), in_create | in_moved_to) < 0:
+        os.close(watch)
+        return None
+    return watch
 
 
 class Ledger:

@@ -198,7 +198,7 @@ class _Run:
             done.trial.ordinal,
             done.trial.role,
             done.how,
-            note[:160],
+            note[:400],
             levels,
             settings_text(done.rows[0], self._fixed),
         )

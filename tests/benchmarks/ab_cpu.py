@@ -22,7 +22,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import real_sglang
 
 from launchers.base import LaunchSpec
 from launchers.local_server import LocalServer
@@ -104,12 +100,19 @@ def agreement(swept_a: float, swept_b: float, found: Difference) -> str:
 
 
 def named(text: str) -> Setting:
-    """A setting of the command line."""
+    """A setting of the command line. Raises ValueError for one that is none."""
     config, _ = load_sweep(_SPACE)
     flags, env = dict(config.server.flags), {k: str(v) for k, v in config.server.env.items()}
     if text != "plain":
         noise, steps, *tree = text.split(":")
-        flags |= real_sglang.spec_flags(float(noise), int(steps), *map(int, tree))
+        topk, draft_tokens = map(int, tree) if tree else (1, int(steps) + 1)
+        flags |= {
+            "speculative-algorithm": "EAGLE",
+            "speculative-draft-model-path": str(Path(config.model).with_name(f"markov-eagle-{float(noise)}")),
+            "speculative-num-steps": int(steps),
+            "speculative-eagle-topk": topk,
+            "speculative-num-draft-tokens": draft_tokens,
+        }
     return Setting(text, config.model, flags, env)
 
 
@@ -141,7 +144,7 @@ def _rate(row: Mapping[str, Any]) -> float:
     return rate
 
 
-def measure(server: LocalServer, setting: Setting, concurrency: int, requests: int, seed: int) -> Sample:
+def measure(python: str, server: LocalServer, setting: Setting, concurrency: int, requests: int, seed: int) -> Sample:
     """One level by SGLang's own client. Raises RuntimeError where a request fails."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "level.jsonl"
@@ -160,7 +163,7 @@ def measure(server: LocalServer, setting: Setting, concurrency: int, requests: i
             "seed": seed,
             "output-file": out,
         }
-        argv = [str(real_sglang.PYTHON), "-m", "sglang.benchmark.serving", "--flush-cache", "--disable-tqdm"]
+        argv = [python, "-m", "sglang.benchmark.serving", "--flush-cache", "--disable-tqdm"]
         argv += ["--tokenize-prompt", *(str(word) for name, value in words.items() for word in (f"--{name}", value))]
         env = {**os.environ, **setting.env}
         if server.api_key:
@@ -178,14 +181,14 @@ def run(settings: Sequence[Setting], options: argparse.Namespace) -> dict[str, d
     """Samples by setting and level, one a round."""
     samples: dict[str, dict[int, list[Sample]]] = {s.name: {c: [] for c in options.concurrency} for s in settings}
     with tempfile.TemporaryDirectory() as logs:
-        launcher = SGLangLauncher(Path(logs), str(real_sglang.PYTHON))
+        launcher = SGLangLauncher(Path(logs), folder=_ROOT)
         for number in range(options.rounds):
             for setting in settings if number % 2 == 0 else reversed(settings):
                 spec = LaunchSpec(setting.model, setting.flags, setting.env, folder=_ROOT)
                 with launcher.launch(spec, lambda progress: None, lambda: False) as server:
                     for level in options.concurrency:
                         requests = options.requests_per_user * level
-                        sample = measure(server, setting, level, requests, seed=number)
+                        sample = measure(launcher.python, server, setting, level, requests, seed=number)
                         samples[setting.name][level].append(sample)
                 told = "  ".join(
                     f"C={c} {samples[setting.name][c][-1].output_tokens_per_s:.0f}" for c in samples[setting.name]
@@ -240,8 +243,6 @@ def main() -> None:
     settings = (of_study(options.results) if options.results else []) + [named(text) for text in options.setting]
     if len(settings) < 2:
         parser.error("there is nothing to compare: no trial beats the baseline; name settings, `--setting plain` first")
-    if not real_sglang.available():
-        raise SystemExit(real_sglang.WHY_ABSENT)
     print(describe(options), flush=True)
     for setting in settings:
         print(f"{setting.name:>12}: {json.dumps(dict(setting.flags))}", flush=True)

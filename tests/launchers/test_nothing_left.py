@@ -24,15 +24,19 @@ from launchers.process import RUN_MARKER, STUDY_MARKER, OwnedProcess, stop_lefto
 PORT = 10_001 + os.getpid() % 2500 * 4
 STUDY = f"files{os.getpid()}"
 #: A server with shared memory that only it knows, and a child that has left its session and its environment.
+#: It tells them in its log, or else in the file that is its argument.
 SHARING = textwrap.dedent(
     """
-    import mmap, os, subprocess, sys, time
-    from multiprocessing import shared_memory
+    import os, subprocess, sys, time
+    from multiprocessing import resource_tracker, shared_memory
     memory = shared_memory.SharedMemory(create=True, size=4096)
+    # Python's own process for that would now and then be quicker to remove it than it is killed.
+    resource_tracker.unregister(memory._name, "shared_memory")
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True, env={})
     named = f"sgl_shm_test_{child.pid}_0a1b2c3d"
     open(f"/dev/shm/{named}", "w").close()
-    print("left", memory.name, named, os.getpid(), child.pid, flush=True)
+    out = open(sys.argv[1], "w") if len(sys.argv) > 1 else sys.stdout
+    print("left", memory.name, named, os.getpid(), child.pid, file=out, flush=True)
     time.sleep(600)
     """
 )
@@ -57,7 +61,7 @@ def private() -> Iterator[Path]:
 
 
 def left_by(log: Path) -> tuple[list[Path], list[int]]:
-    """Files and pids that SHARING names in its log."""
+    """Files and pids that SHARING tells."""
 
     def whole_line() -> str | None:
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
@@ -84,13 +88,17 @@ def test_shared_memory_of_a_killed_server_is_removed_and_named(start: Callable[.
     assert not any(file.exists() for file in files)
 
 
-def test_shared_memory_of_a_server_that_crashed_is_removed(start: Callable[..., OwnedProcess], private: Path) -> None:
-    process = start(SHARING, options={"private": private})
-    files, pids = left_by(process.log)
+def test_shared_memory_of_a_server_that_crashed_without_a_word_is_removed(
+    start: Callable[..., OwnedProcess], private: Path, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    process = start(SHARING, str(told), options={"private": private})
+    files, pids = left_by(told)
     noted(private, pids, files)
-    # Dead when the stop begins: nothing holds the memory any more.
+    # Nothing holds the memory any more when the stop begins.
     os.kill(pids[0], signal.SIGKILL)
     assert process.wait_end(20)
+    assert process.tail() == ""
     assert process.stop().proven
     assert all(map(gone, pids))
     assert not any(file.exists() for file in files)

@@ -188,7 +188,7 @@ def test_a_kill_before_any_write_of_a_tell_takes_the_result_from_its_file(bench:
 
     kills = 0
     for write, _, resumed in Kills(bench, config).at_each_write(tell, write_file):
-        on_disk = disk.finished(before)
+        on_disk = disk.finished(before, 1)
         assert on_disk is not None
         assert resumed.reconcile(disk.finished) == [], write
         assert TrialState.RUNNING not in states(resumed), write

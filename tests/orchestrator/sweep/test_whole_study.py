@@ -28,12 +28,13 @@ def test_a_study_is_interrupted_continued_and_done(sweep: Callable[..., Any], sm
 
     # The same command again: it continues at the second level; meanwhile a second driver is refused.
     second = sweep(space=space)
-    second.wait_for("trial 1: measuring C=4")
-    assert "trial 0: measuring" not in second.output
-    assert "trial 1: measuring C=1" not in second.output
+    second.wait_for("starting a local Ray cluster")
     refused = sweep(space=space)
     assert refused.wait() == 1
     assert str(second.process.pid) in refused.output
+    second.wait_for("trial 1: measuring C=4")
+    assert "trial 0: measuring" not in second.output
+    assert "trial 1: measuring C=1" not in second.output
 
     # Ctrl-C twice: at once, in the middle of the level.
     second.process.send_signal(signal.SIGINT)
