@@ -26,6 +26,10 @@ class ResolverFailed(Exception):
     """The resolver could not be asked. Says nothing about the configuration."""
 
 
+class _Ended(ResolverFailed):
+    """It ended before it had answered."""
+
+
 @dataclass(frozen=True)
 class Resolved:
     """What SGLang makes of a command line: the values it would run with, or how it would end."""
@@ -129,8 +133,7 @@ class Resolver:
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            line = self._exchange((json.dumps(request) + "\n").encode())
-            told: dict[str, Any] = json.loads(line)
+            told: dict[str, Any] = json.loads(self._exchanged((json.dumps(request) + "\n").encode()))
         except (OSError, ValueError, ResolverFailed) as error:
             self.close()
             raise ResolverFailed(
@@ -138,6 +141,14 @@ class Resolver:
             ) from error
         self._answered = True
         return told
+
+    def _exchanged(self, line: bytes) -> bytes:
+        """The answer to a line. One that had answered before may have died since: a new one is asked then."""
+        if self._answered:
+            with contextlib.suppress(BrokenPipeError, _Ended):
+                return self._exchange(line)
+            self.close()
+        return self._exchange(line)
 
     def _exchange(self, line: bytes) -> bytes:
         """Send a line and wait for the one that answers it."""
@@ -157,7 +168,7 @@ class Resolver:
                 raise ResolverFailed(f"silent for {limit_s:g} s")
             chunk = os.read(process.stdout.fileno(), 65536)
             if not chunk:
-                raise ResolverFailed(f"it ended (exit {process.wait()})")
+                raise _Ended(f"it ended (exit {process.wait()})")
             self._received += chunk
         answer, _, self._received = self._received.partition(b"\n")
         return answer

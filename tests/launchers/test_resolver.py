@@ -157,10 +157,11 @@ def test_the_flags_of_the_installed_version(resolver: Resolver) -> None:
 
 
 def test_a_process_that_died_between_questions_is_replaced(resolver: Resolver) -> None:
-    first = resolver.resolve([], {}).values["pid"]
-    os.kill(first, 9)
-    assert eventually(lambda: gone(first))
-    assert resolver.resolve([], {}).values["pid"] != first
+    for _ in range(3):
+        first = resolver.resolve([], {}).values["pid"]
+        os.kill(first, 9)
+        # At once: it may not be known to be dead yet.
+        assert resolver.resolve([], {}).values["pid"] != first
 
 
 def test_a_question_that_kills_it_fails_and_the_next_is_answered(resolver: Resolver) -> None:
