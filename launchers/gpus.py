@@ -48,11 +48,6 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(row[0] for row in _table(_ask("--query-gpu=name")) if row)
 
 
-def gpu_processes() -> dict[int, tuple[GpuProcess, ...]]:
-    """Processes that compute, by the index of their GPU; empty where there is no driver or no GPU."""
-    return {gpu.index: gpu.processes for gpu in gpus_now()}
-
-
 def gpus_now() -> tuple[Gpu, ...]:
     """Memory and processes of each GPU; empty where there is no driver or no GPU.
 

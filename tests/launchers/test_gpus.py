@@ -53,7 +53,6 @@ def test_no_tool_and_a_broken_tool_are_no_gpus(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(gpus.shutil, "which", lambda name: None)
     assert gpus.gpu_names() == ()
     assert gpus.gpus_now() == ()
-    assert gpus.gpu_processes() == {}
     monkeypatch.setattr(gpus.shutil, "which", lambda name: str(tmp_path))
     assert gpus.gpu_names() == ()
 
@@ -81,7 +80,7 @@ def test_the_tool_is_asked_for_both_tables(tool: Callable[[str], Path]) -> None:
         *) exit 3;; esac"""
     )
     assert gpus.gpus_now() == read_gpus(GPUS, PROCESSES)
-    assert gpus.gpu_processes() == {0: (GpuProcess(4242, 80000), GpuProcess(4343, None)), 1: ()}
+    assert [gpu.processes for gpu in gpus.gpus_now()] == [(GpuProcess(4242, 80000), GpuProcess(4343, None)), ()]
 
 
 def gpu(used_mib: int, *processes: GpuProcess, uuid: str = "a") -> Gpu:
