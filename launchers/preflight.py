@@ -32,6 +32,8 @@ class NodeRequest:
     folders: tuple[Path, ...] = ()
     #: Where the server runs, for relative paths; None: where its owner does.
     folder: Path | None = None
+    #: Ids from 0 up to here, exclusive, are sent as prompts.
+    prompt_ids: int = 0
 
 
 @dataclass(frozen=True)

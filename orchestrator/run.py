@@ -185,7 +185,8 @@ class _Run:
         flags, env = self.conductor.study.configurations.values()
         context = self._context
         folders = (context.logs, self.conductor.store.root)
-        request = NodeRequest(context.model, flags, env, context.gpus, folders, context.folder)
+        prompt_ids = context.workload.dataset.vocab_size
+        request = NodeRequest(context.model, flags, env, context.gpus, folders, context.folder, prompt_ids)
         facts = inspect_nodes(context, request, nodes_for(context.reservation))
         for line in facts.warnings:
             self._display.say(f"warning: {line}")

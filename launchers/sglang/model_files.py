@@ -5,6 +5,7 @@ The layout of Hugging Face's cache: huggingface_hub 1.33, constants.py and file_
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -35,6 +36,8 @@ class ModelFiles:
     architecture: str | None = None
     #: Bytes that the index of its weights promises; more than there are means that a file is cut off.
     promised_bytes: int | None = None
+    #: How many token ids it knows, as its config.json says; None where that does not.
+    vocab_size: int | None = None
 
 
 def find_model(
@@ -95,21 +98,22 @@ def _complete(folder: Path, remedy: str, weights: bool) -> ModelFiles:
     config = folder / "config.json"
     if not config.exists():
         raise NotLocal(f"{folder} has no config.json: {remedy}")
-    architecture = _architecture(config)
+    told = _told(config)
     if not weights:
-        return ModelFiles(folder, None, architecture)
+        return ModelFiles(folder, None, **told)
     index = next((folder / name for name in _INDICES if (folder / name).exists()), None)
     if index is None:
         files = next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
         present = [file for file in files if file.exists()]
         if not present:
             raise NotLocal(f"{folder} holds no weights: {remedy}")
-        return ModelFiles(folder, sum(file.stat().st_size for file in present), architecture)
+        return ModelFiles(folder, sum(file.stat().st_size for file in present), **told)
     names, promised_bytes = _index(index, remedy)
     missing = [name for name in names if not (folder / name).exists()]
     if missing:
         raise NotLocal(f"{len(missing)} of {len(names)} weight files are missing in {folder} ({missing[0]}): {remedy}")
-    return ModelFiles(folder, sum((folder / name).stat().st_size for name in names), architecture, promised_bytes)
+    size = sum((folder / name).stat().st_size for name in names)
+    return ModelFiles(folder, size, promised_bytes=promised_bytes, **told)
 
 
 def _index(path: Path, remedy: str) -> tuple[list[str], int | None]:
@@ -123,11 +127,18 @@ def _index(path: Path, remedy: str) -> tuple[list[str], int | None]:
     return names, total if isinstance(total, int) else None
 
 
-def _architecture(config: Path) -> str | None:
-    try:
-        return str(json.loads(config.read_text())["architectures"][0])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+def _told(config: Path) -> dict[str, Any]:
+    """Architecture and vocabulary, as far as a config.json tells them; of a multimodal model, those of its text."""
+    told: dict[str, Any] = {}
+    # What a strange file does not tell is not known: the server will judge it.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        content = json.loads(config.read_text())
+        for part in (content.get("text_config") or {}, content):
+            if isinstance(size := part.get("vocab_size"), int):
+                told["vocab_size"] = size
+        if isinstance(names := content.get("architectures"), list) and names:
+            told["architecture"] = str(names[0])
+    return told
 
 
 def _download(name: str, revision: str | None, env: Mapping[str, str], cache: str | None) -> str:

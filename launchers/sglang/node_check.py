@@ -108,6 +108,12 @@ def _models(request: NodeRequest, env: Mapping[str, str]) -> tuple[list[ModelFil
         for name in dict.fromkeys(flags.get("speculative-draft-model-path", ()))
         if name is not None
     ]
+    if target and target.vocab_size is not None and request.prompt_ids > target.vocab_size:
+        # 0.5.23 takes the request; its scheduler ends with an IndexError at the first such id.
+        problems.append(
+            f"prompts would be of token ids below {request.prompt_ids:,}, and {request.model} has "
+            f"{target.vocab_size:,}: set workload.dataset.vocab_size to at most that"
+        )
     largest = max((d for d in drafters if d), key=lambda d: d.weight_bytes or 0, default=None)
     report = NodeReport(tuple(problems), tuple(warnings), architecture=target.architecture if target else None)
     return [model for model in (target, largest) if model], report

@@ -72,6 +72,24 @@ def test_a_folder_without_config_or_weights(tmp_path: Path) -> None:
     assert (dummy.weight_bytes, dummy.architecture) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("config", "vocab_size"),
+    [
+        ({"vocab_size": 9}, 9),
+        ({"text_config": {"vocab_size": 8}}, 8),
+        ({"vocab_size": 9, "text_config": {"vocab_size": 8}}, 9),
+        ({"vocab_size": None}, None),
+        ({"text_config": None}, None),
+        ([], None),
+    ],
+)
+def test_the_vocabulary_is_that_of_the_text(config: object, vocab_size: int | None, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = find_model(str(tmp_path), {}, weights=False)
+    assert model is not None
+    assert model.vocab_size == vocab_size
+
+
 def test_an_index_that_cannot_be_read(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
     (folder / "model.safetensors.index.json").write_text("{")

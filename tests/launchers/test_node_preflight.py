@@ -157,7 +157,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model(folder: Path, weight_bytes: int = 8, promised_bytes: int | None = None) -> str:
     folder.mkdir()
-    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "vocab_size": 2048}')
     (folder / "w.safetensors").write_bytes(b"x" * weight_bytes)
     if promised_bytes:
         index = {"metadata": {"total_size": promised_bytes}, "weight_map": {"a": "w.safetensors"}}
@@ -203,6 +203,16 @@ def test_dummy_weights_need_not_be_there(tmp_path: Path) -> None:
     request = NodeRequest(str(tmp_path), {"load-format": ["dummy"]})
     assert checked(request).problems == ()
     assert checked(dataclasses.replace(request, flags={})).problems != ()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_prompts_of_ids_that_the_model_does_not_have(tmp_path: Path) -> None:
+    name = model(tmp_path / "m")
+    assert checked(NodeRequest(name, prompt_ids=2048)).problems == ()
+    (text,) = checked(NodeRequest(name, prompt_ids=10_000)).problems
+    assert "below 10,000" in text
+    assert "has 2,048" in text
+    assert "workload.dataset.vocab_size" in text
 
 
 @pytest.mark.usefixtures("quiet")
