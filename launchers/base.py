@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from launchers.errors import LaunchError
     from launchers.preflight import NodeReport, NodeRequest
+    from launchers.serving import ServingWatch
 
 Flags = Mapping[str, Any]
 
@@ -147,6 +148,10 @@ class ServerHandle(ABC):
     @abstractmethod
     def failure(self) -> LaunchError | None:
         """Why a server ended that was not asked to, whatever its exit code; None after a stop of our own."""
+
+    @abstractmethod
+    def watch(self, when: str) -> ServingWatch:
+        """What notices that it hangs while requests are open; `when` is told with it ("under 8 users")."""
 
     @abstractmethod
     def stop(self) -> StopReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -73,12 +73,6 @@ class LaunchError(Exception):
     def logged_in(self, log: str) -> Self:
         """This error with the name of its start's log file."""
         return type(self)(**self._fields() | {"log": log})
-
-    def rewritten(self, change: Callable[[str], str]) -> Self:
-        """This error with `change` applied to every text that may quote the log, as to take out secrets."""
-        fields = self._fields()
-        fields |= {name: change(fields[name]) for name in ("what", "hint", "tail")}
-        return type(self)(**fields | {"lines": tuple(change(line) for line in self.lines)})
 
     def _fields(self) -> dict[str, Any]:
         names = ("what", "phase", "exit_code", "lines", "hint", "detail", "tail", "log")
@@ -262,7 +256,7 @@ class NcclUnknown(LaunchError):
 
 
 class Stalled(LaunchError):
-    """Nothing of the start moved for too long."""
+    """Nothing of the server moved for too long: of its start, or of its answers to requests."""
 
     kind = "stalled"
     remedy = Remedy.RETRY_ELSEWHERE

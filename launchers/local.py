@@ -53,6 +53,7 @@ class LocalLauncher(Launcher):
         startup_timeout_s: float,
         stall_s: float = 600.0,
         stall_s_by_phase: Mapping[str, float] | None = None,
+        hang_s: float = 90.0,
         stop_grace_s: float = 90.0,
         clock: Callable[[], float] = time.monotonic,
         key: Callable[[], str] = new_key,
@@ -60,11 +61,12 @@ class LocalLauncher(Launcher):
         """`startup_timeout_s` is the deadline of one start, by `clock`; `stop_grace_s` lies between TERM and KILL.
 
         `stall_s` is how long nothing of a start may move, in each phase that `stall_s_by_phase` does not name;
-        `key` makes the key of each start.
+        `hang_s` how long a ready server may answer nothing and not move; `key` makes the key of each start.
         """
         self.log_folder = log_folder
         self._dialect = dialect
         self._limits = StartLimits(startup_timeout_s, stall_s, stall_s_by_phase or {})
+        self._hang_s = hang_s
         self._stop_grace_s = stop_grace_s
         self._clock = clock
         self._key = key
@@ -126,7 +128,7 @@ class LocalLauncher(Launcher):
                 )
                 wall_s = watch.until_ready()
             phase_s = self.startup_s(server_info(start.url, start.identity.api_key, start.secrets), wall_s)
-            return LocalServer(start, self._dialect, phase_s, self.simulated)
+            return LocalServer(start, self._dialect, phase_s, self.simulated, self._hang_s)
         except BaseException as error:
             report = start.stop(_FAILED_GRACE_S)
             if report.survivors:

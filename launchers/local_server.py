@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from launchers.identity import Identity
 from launchers.ports import PortBlock
 from launchers.process import OwnedProcess
 from launchers.secrets import redact_environment, redact_info
+from launchers.serving import ServingWatch
+from launchers.usage import Looker
 from launchers.watch import LOG_BYTES
 
 _INFO_TIMEOUT_S = 10.0
@@ -58,8 +61,12 @@ class Start:
 class LocalServer(ServerHandle):
     """A ready server on this node."""
 
-    def __init__(self, start: Start, dialect: Dialect, phase_s: Mapping[str, float], simulated: bool) -> None:
+    def __init__(
+        self, start: Start, dialect: Dialect, phase_s: Mapping[str, float], simulated: bool, hang_s: float
+    ) -> None:
+        """`hang_s` is how long it may answer nothing and show no movement while requests are open."""
         self._start = start
+        self._hang_s = hang_s
         self._dialect = dialect
         self.url = start.url
         self.model = start.identity.model
@@ -95,6 +102,12 @@ class LocalServer(ServerHandle):
         self.process.wait_end(5)
         log, exit_code = self.process.tail(LOG_BYTES), self.process.exit_code
         return self._dialect.classify(log, exit_code, Phase.READY, self._start.facts()).logged_in(self.log.name)
+
+    def watch(self, when: str) -> ServingWatch:
+        """What notices that it hangs while requests are open; `when` is told with it."""
+        # A GPU's memory says nothing of a ready server: it was taken beforehand.
+        look = Looker(self.process.members, gpus=False)
+        return ServingWatch(look, self.log, self._dialect.new_reader(), self._hang_s, time.monotonic, when)
 
     def stop(self) -> StopReport:
         """Stop every process of the server, with proof."""

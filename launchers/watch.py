@@ -54,9 +54,10 @@ class StartLimits:
 class LogFollower:
     """The text that a log has grown by since it was last asked."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, skip: int = 0) -> None:
+        """`skip` bytes are not told."""
         self._log = log
-        self._read = 0
+        self._read = skip
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def new_text(self) -> str:

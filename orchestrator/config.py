@@ -50,6 +50,8 @@ class RealStart(Frozen):
     #: How long a start may show no movement at all; by phase where one differs (`{loading weights: 1200}`).
     stall_s: float = Field(600.0, gt=0)
     stall_s_by_phase: dict[PhaseName, Annotated[float, Field(gt=0)]] = {}
+    #: How long a ready server may answer nothing and show no movement while requests are open.
+    hang_s: float = Field(90.0, gt=0)
     #: Between TERM and KILL: a server drains its requests.
     stop_grace_s: float = Field(90.0, ge=0)
 

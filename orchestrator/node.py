@@ -22,17 +22,18 @@ from typing import Any
 import ray
 from ray import tune
 
-from launchers.base import ServerHandle
+from launchers.base import Phase, ServerHandle
 from launchers.errors import LaunchError, ServerCrashed, StartCancelled, UnknownFailure, Unreachable
 from launchers.process import stop_leftovers
 from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo, cache_state
+from orchestrator.attention import Attention
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
-from orchestrator.board import LevelReport, Stop
+from orchestrator.board import LevelReport
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
 from orchestrator.pulse import Pulse
 from orchestrator.results.tables import requests_table
@@ -108,7 +109,8 @@ class NodeTrial(tune.Trainable):
             except StartCancelled:
                 outcome = Outcome("interrupted")
             except LaunchError as error:
-                outcome = Outcome("failed", error.kind, error.message, str(error.phase))
+                phase = _UNDER_LOAD if error.phase is Phase.READY else str(error.phase)
+                outcome = Outcome("failed", error.kind, error.message, phase)
             except Exception as error:
                 outcome = Outcome("failed", "orchestrator_error", f"{type(error).__name__}: {error}", pulse.phase)
             pulse.enter("tearing down")
@@ -181,17 +183,19 @@ class Node:
         Raises the LaunchError of a server that dies of them.
         """
         pulse.enter("checking output")
+        attention = Attention(server, pulse, "while it answered the fixed prompts")
 
         def ask(at_once: bool) -> readback.Tokens | None:
             return readback.ask_prompts(
                 server,
                 at_once=at_once,
                 timeout_s=self._context.workload.request_timeout_s,
-                should_stop=lambda: pulse.stop is Stop.NOW or not server.alive(),
+                should_stop=attention.over,
             )
 
         outputs = ask(at_once=True)
         alone = ask(at_once=False) if outputs is not None and plan.ordinal == _BASELINE else None
+        attention.check()
         # What its requests were told comes before its end.
         patience_s = _DEATH_S if outputs is None and not pulse.stop else 0.0
         if _ended(server, patience_s) and (error := server.failure()) is not None:
@@ -201,13 +205,17 @@ class Node:
     def measure(
         self, server: ServerHandle, concurrency: int, pulse: Pulse
     ) -> tuple[MeasuredLevel, LevelRecord, ReadBack] | None:
-        """One level, what it was computed from, and the server after it; None when it was cancelled."""
+        """One level, what it was computed from, and the server after it; None when it was cancelled.
+
+        Raises the LaunchError of a server that hangs in it.
+        """
         workload = self._context.workload
         began = time.monotonic()
         logged = readback.log_size(server)
         pulse.enter("flushing", concurrency)
         flush = flush_cache(server.url, api_key=server.api_key)
         pulse.enter("measuring", concurrency)
+        attention = Attention(server, pulse, f"under {concurrency} users")
         record = asyncio.run(
             run_level(
                 server.url,
@@ -215,10 +223,11 @@ class Node:
                 concurrency,
                 model=server.model,
                 api_key=server.api_key,
-                on_progress=pulse.progress,
-                should_stop=lambda: pulse.stop is Stop.NOW or not server.alive(),
+                on_progress=attention.progress,
+                should_stop=attention.over,
             )
         )
+        attention.check()
         if not record.completed and server.alive():
             return None
         look = readback.look_at(server)

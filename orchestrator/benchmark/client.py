@@ -39,6 +39,8 @@ class Client:
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._session: aiohttp.ClientSession | None = None
+        #: Pieces of answers that have come, over all requests.
+        self.pieces = 0
 
     async def __aenter__(self) -> Client:
         self._session = aiohttp.ClientSession(
@@ -92,6 +94,7 @@ class Client:
 
         def note(outputs: list[int]) -> None:
             if outputs:
+                self.pieces += len(outputs)
                 event_s.extend([self._clock()] * len(outputs))
                 told.extend(outputs)
 

@@ -30,6 +30,8 @@ class Progress:
     total: int
     #: Of the requests finished since the window opened, for the eye: the metric is computed afterwards.
     output_tokens_per_s: float | None
+    #: Pieces of answers that have come so far, those of open requests and of the warm-up included.
+    pieces: int
 
 
 OnProgress = Callable[[Progress], None]
@@ -141,7 +143,7 @@ class _Level:
         opened_s = self._schedule.opened_s
         elapsed_s = 0.0 if opened_s is None else self._clock() - opened_s
         rate = self._finished_tokens / elapsed_s if self._finished_tokens and elapsed_s > 0 else None
-        return Progress(self._finished, max(self._schedule.planned, self._finished), rate)
+        return Progress(self._finished, max(self._schedule.planned, self._finished), rate, self._client.pieces)
 
     def record(self, before: Mapping[str, float], after: Mapping[str, float]) -> LevelRecord:
         opened_s = self._schedule.opened_s

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -84,7 +85,7 @@ class Started:
 
     def __init__(self, subject: Subject, folder: Path) -> None:
         self.spec = subject.spec(Settings(env={"CONTRACT_VARIABLE": "arrived"}))
-        self.launcher = subject.make(folder)
+        self.launcher = subject.make(folder, hang_s=4.0)
         self.told = Told()
         self.handle = self.launcher.launch(self.spec, self.told, never)
 
@@ -152,6 +153,22 @@ def test_the_specs_environment_arrives_and_the_owners_private_one_does_not(start
         assert "CONTRACT_VARIABLE=arrived" in variables
         assert "PLAIN_VARIABLE_OF_OWNER=inherited" in variables
         assert not [v for v in variables if v.startswith(("RAY_ADDRESS", "ORCHESTRATOR_SECRET"))]
+
+
+def test_a_server_that_someone_froze_under_a_request_is_found_to_hang(started: Started) -> None:
+    members = processes_of(started.spec)
+    watch = started.handle.watch("under 1 user")
+    with ThreadPoolExecutor(1) as user:
+        try:
+            for pid in members:
+                os.kill(pid, signal.SIGSTOP)
+            answer = user.submit(generates, started.handle)
+            until(watch.stalled, "the hang is noticed")
+        finally:
+            for pid in members:
+                os.kill(pid, signal.SIGCONT)
+        assert answer.result()
+    assert started.handle.watch("under 1 user").stalled() is None
 
 
 def test_two_servers_on_one_node_do_not_share_a_port_or_an_id(started: Started) -> None:

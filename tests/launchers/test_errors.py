@@ -92,14 +92,6 @@ def test_each_kind_has_a_name_of_its_own_that_leads_to_its_remedy() -> None:
     assert remedy_of(None) is None
 
 
-def test_a_text_is_rewritten_wherever_the_log_may_be_quoted() -> None:
-    told = example(OutOfMemory).rewritten(lambda text: text.replace("token-1", "<redacted>"))
-    assert type(told) is OutOfMemory
-    assert "token-1" not in repr(vars(told)) + str(told) + repr(told)
-    assert told.lines == ("ValueError: <redacted>", "second")
-    assert (told.phase, told.exit_code, told.detail, told.log) == (Phase.KV_POOL, -9, "raise", "abc.log")
-
-
 def test_the_log_of_a_start_is_named_in_the_message() -> None:
     error = OutOfMemory("it did not fit")
     assert str(error) == "it did not fit"

@@ -198,6 +198,23 @@ def test_a_death_under_load_keeps_its_class_and_says_where(run: Run) -> None:
     assert board.levels[-1].level.comparable is False
 
 
+def test_a_server_that_hangs_under_load_fails_its_trial_and_is_stopped(run: Run) -> None:
+    # It says nothing more in the second level, and SGLang's own watchdog is minutes away.
+    reports, board = run(
+        fault={"kind": "hang", "phase": "running", "after_requests": len(PROMPTS) + 5},
+        launcher=lambda logs: SimulatedLauncher(logs, "tiny", 1000.0, hang_s=3.0),
+    )
+    assert [report.event for report in reports] == ["ready", "level", "end"]
+    outcome, start = reports[-1].outcome, reports[-1].start
+    assert outcome is not None
+    assert (outcome.state, outcome.failure_kind, outcome.failure_phase) == ("failed", "stalled", "benchmark")
+    assert (outcome.failure_message or "").startswith("under 4 users it has answered nothing for ")
+    assert [posted.level.concurrency for posted in board.levels] == [1]
+    assert start is not None
+    assert start.stop_report is not None
+    assert start.stop_report["proven"] is True
+
+
 @pytest.mark.real_sglang
 @pytest.mark.timeout(600)
 def test_a_real_server_tells_what_it_made_of_a_setting(run: Run) -> None:
