@@ -84,12 +84,15 @@ class NodeTrial(tune.Trainable):
             try:
                 done = ray.get(self._board.kept.remote(plan.ordinal))
                 ladder = [c for c in self._context.workload.concurrency if c not in done]
-                began = time.monotonic()
-                server = self._node.launch(plan, pulse)
-                start = self._node.started(start, server, plan, time.monotonic() - began)
-                start = self._node.checked(start, server, plan, pulse)
-                yield Report("ready", start=start)
+                server: ServerHandle | None = None
+                # Where every level is on disk, only the trial's end got lost: no server is started for that.
                 for concurrency in ladder:
+                    if server is None:
+                        began = time.monotonic()
+                        server = self._node.launch(plan, pulse)
+                        start = self._node.started(start, server, plan, time.monotonic() - began)
+                        start = self._node.checked(start, server, plan, pulse)
+                        yield Report("ready", start=start)
                     if pulse.stop:
                         outcome = Outcome("interrupted")
                         break

@@ -23,6 +23,7 @@ from launchers.base import shell_command
 from launchers.preflight import NodeRequest
 from launchers.process import stop_leftovers
 from orchestrator import lock
+from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.rows import metric_value
 from orchestrator.board import Stop, start_board
 from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
@@ -32,7 +33,7 @@ from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launche
 from orchestrator.report.console import own_terminal
 from orchestrator.report.estimate import recent_starts
 from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
-from orchestrator.report.summary import best_trial, fixed_settings, print_summary, settings_text
+from orchestrator.report.summary import best_trial, fixed_settings, print_summary
 from orchestrator.resolve import Resolved
 from orchestrator.results.store import ResultStore
 from orchestrator.search.study import Study, open_storage

@@ -23,6 +23,13 @@ def ladder_of(rows: Iterable[Row]) -> list[int]:
     return sorted({row.level.concurrency for row in rows if row.level is not None})
 
 
+def settings_text(row: Row, common: Mapping[str, Any]) -> str:
+    """The requested settings that `common` does not have so, one after the other."""
+    requested = {**row.trial.requested_flags, **row.trial.requested_env}
+    own = {k: v for k, v in requested.items() if k not in common or common[k] != v}
+    return " ".join(f"{k}={v}" for k, v in own.items()) or "the server's defaults"
+
+
 def trials_text(numbers: Iterable[int]) -> str:
     """`trial 3`, `trials 1, 2`; the first eight of many."""
     listed = sorted(numbers)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from orchestrator.analysis import server_findings as server
-from orchestrator.analysis.finding import Finding, ladder_of
+from orchestrator.analysis.finding import Finding, ladder_of, settings_text
 from orchestrator.analysis.rows import Row, all_simulated
 
 
@@ -55,16 +55,23 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
         )
         text = f"Nothing beats the baseline: {closest}."
         return [Finding("nothing_beats_baseline", text, {"baseline": base, "best": _figures(best)})]
-    return [_gain(concurrency, *best[concurrency], base[concurrency], unit) for concurrency in best]
+    common = {**baselines[0].trial.requested_flags, **baselines[0].trial.requested_env}
+    return [
+        _gain(concurrency, row, rate, base[concurrency], unit, settings_text(row, common))
+        for concurrency, (row, rate) in best.items()
+    ]
 
 
-def _gain(concurrency: int, row: Row, rate: float, base: float, unit: str) -> Finding:
+def _gain(concurrency: int, row: Row, rate: float, base: float, unit: str, settings: str) -> Finding:
+    accepted = row.level.metrics.accept_length if row.level else None
     data = {
         "concurrency": concurrency,
         "trial": row.trial.trial,
         "output_tokens_per_s": rate,
         "baseline_output_tokens_per_s": base,
         "gain_percent": _gain_percent(rate, base),
+        "accept_length": accepted,
+        "settings": settings,
     }
     if rate <= base:
         text = (
@@ -74,7 +81,8 @@ def _gain(concurrency: int, row: Row, rate: float, base: float, unit: str) -> Fi
         return Finding("baseline_best", text, data)
     text = (
         f"At C={concurrency} trial {row.trial.trial} gives {_number(rate)} {unit}, "
-        f"{_percent(rate, base)} on the baseline's {_number(base)}. Unconfirmed: one start of each."
+        f"{_percent(rate, base)} on the baseline's {_number(base)}"
+        f"{'' if accepted is None else f', accept length {accepted:.2f}'}: {settings}. Unconfirmed: one start of each."
     )
     return Finding("beats_baseline", text, data)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from launchers.base import LaunchSpec, shell_command
 from launchers.sglang.launcher import SGLangLauncher
+from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row, by_trial, metric_value
 from orchestrator.config import SweepConfig
@@ -81,13 +82,6 @@ def best_trial(config: SweepConfig, trials: Mapping[int, Sequence[Row]]) -> int 
         return None
     sign = -1 if objective.direction == "maximize" else 1
     return min(scored, key=lambda ordinal: (sign * scored[ordinal], ordinal))
-
-
-def settings_text(row: Row, common: Mapping[str, Any]) -> str:
-    """The requested settings that not every server of the study has, one after the other."""
-    requested = {**row.trial.requested_flags, **row.trial.requested_env}
-    own = {k: v for k, v in requested.items() if k not in common}
-    return " ".join(f"{k}={v}" for k, v in own.items()) or "the server's defaults"
 
 
 def fixed_settings(config: SweepConfig) -> dict[str, Any]:

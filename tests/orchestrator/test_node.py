@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ class Board:
     """The board as a node sees it, in this process."""
 
     def __init__(self) -> None:
+        self.on_disk: list[int] = []
         self.levels: list[LevelReport] = []
         self.phases: list[str] = []
 
@@ -35,7 +36,7 @@ class Board:
         return SimpleNamespace(remote=getattr(self, f"on_{name}"))
 
     def on_kept(self, ordinal: int) -> list[int]:
-        return []
+        return self.on_disk
 
     def on_post(self, ordinal: int, report: LevelReport) -> None:
         self.levels.append(report)
@@ -82,6 +83,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         launcher: Callable[[Path], Launcher] = lambda logs: SimulatedLauncher(logs, "tiny", 1000.0),
         model: str = "tiny",
         gpus: int = 1,
+        kept: Sequence[int] = (),
     ) -> tuple[list[Report], Board]:
         monkeypatch.setattr(orchestrator.node, "make_launcher", lambda *words: launcher(tmp_path))
         context = StudyContext(
@@ -103,6 +105,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         )
         variables = dict(env or {}) | ({"SIMULATED_FAULT": json.dumps(fault)} if fault else {})
         board, trial = Board(), NodeTrial.__new__(NodeTrial)
+        board.on_disk = list(kept)
         trials.append(trial)
         trial.setup({"context": context, "board": board, "plan": TrialPlan(ordinal, 1, dict(flags or {}), variables)})
         reports: list[Report] = []
@@ -118,7 +121,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 def test_a_trial_tells_what_really_ran(run: Run) -> None:
     asked = {"max-running-requests": 3, "schedule-policy": "lpm"}
     reports, board = run(ordinal=0, flags=asked, env={"NCCL_PROTO": "LL"})
-    assert [report.event for report in reports] == ["ready", "level", "level", "end"]
+    assert [report.event for report in reports] == ["ready", "level", "level", "end"], reports[-1].outcome
     assert "checking output" in board.phases
     ready, end = reports[0].start, reports[-1].start
     assert ready is not None
@@ -137,6 +140,22 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
     assert [level.cache_state for level in levels] == ["flushed", "flushed"]
     # What the prompts left in the prefix cache is gone when the first level begins.
     assert levels[0].metrics.cached_tokens == 0
+
+
+def test_only_levels_that_are_not_on_disk_are_measured(run: Run) -> None:
+    reports, board = run(kept=[1])
+    assert [report.event for report in reports] == ["ready", "level", "end"]
+    assert [posted.level.concurrency for posted in board.levels] == [4]
+
+
+def test_a_trial_that_lost_only_its_end_needs_no_server(run: Run) -> None:
+    reports, board = run(kept=[1, 4])
+    [end] = reports
+    assert end.outcome is not None
+    assert end.outcome.state == "complete"
+    assert end.start is not None
+    assert end.start.start_id is None
+    assert board.levels == []
 
 
 def test_only_the_baseline_is_asked_twice(run: Run) -> None:

@@ -30,7 +30,7 @@ import real_sglang
 SPACE = f"""
 study: kill
 model: {real_sglang.MARKOV}
-launcher: {{kind: sglang, python: {real_sglang.PYTHON}, stall_s: 60, stop_grace_s: 30}}
+launcher: {{kind: sglang, python: {real_sglang.PYTHON}, stall_s: 60, hang_s: 30, stop_grace_s: 30}}
 node: {{gpus: 0}}
 server:
   flags: {json.dumps(real_sglang.FLAGS)}

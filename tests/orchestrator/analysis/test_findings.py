@@ -30,15 +30,16 @@ def test_the_gain_over_the_baseline_is_given_where_there_is_one(build_row: Build
             build_row(0, 128, 2370.0, role="baseline", simulated=False),
             build_row(1, 1, 70.0, simulated=False),
             build_row(1, 128, 2400.0, state="failed", failure_kind="crashed", simulated=False),
-            build_row(2, 1, 90.0, simulated=False),
-            build_row(2, 128, 2300.0, simulated=False),
+            build_row(2, 1, 90.0, simulated=False, flags=EAGLE3, accept_length=2.25),
+            build_row(2, 128, 2300.0, simulated=False, flags=EAGLE3),
         ]
     )
     gain = only(found, "beats_baseline")
     assert gain.data["trial"] == 2
     assert gain.data["gain_percent"] == pytest.approx(41.509, abs=1e-3)
     assert gain.text == (
-        "At C=1 trial 2 gives 90.0 tok/s, +41.5 % on the baseline's 63.6. Unconfirmed: one start of each."
+        "At C=1 trial 2 gives 90.0 tok/s, +41.5 % on the baseline's 63.6, accept length 2.25: "
+        "speculative-algorithm=EAGLE3. Unconfirmed: one start of each."
     )
     assert only(found, "baseline_best").data["concurrency"] == 128
 
