@@ -45,6 +45,14 @@ _T95_MANY = 1.96
 
 
 @dataclass(frozen=True)
+class Sample:
+    """One level of one start."""
+
+    output_tokens_per_s: float
+    accept_length: float | None
+
+
+@dataclass(frozen=True)
 class Setting:
     """One server configuration of the comparison."""
 
@@ -52,16 +60,8 @@ class Setting:
     model: str
     flags: Mapping[str, Any]
     env: Mapping[str, str]
-    #: What the sweep measured, in output tokens/s by concurrency.
-    swept: Mapping[int, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One level of one start."""
-
-    output_tokens_per_s: float
-    accept_length: float | None
+    #: What the sweep measured, by concurrency.
+    swept: Mapping[int, Sample] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
     return Difference(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-def agreement(swept_a: float, swept_b: float, found: Difference) -> str:
-    """Whether the A/B bears out which of the two the sweep found faster."""
+def agreement(swept_ratio: float, found: Difference) -> str:
+    """Whether the A/B bears out which of the two the sweep found faster, B where its ratio B/A is above 1."""
     if found.winner == "tie":
         return "tie"
-    return "agrees" if found.winner == ("B" if swept_b > swept_a else "A") else "DISAGREES"
+    return "agrees" if found.winner == ("B" if swept_ratio > 1 else "A") else "DISAGREES"
 
 
 def named(text: str) -> Setting:
@@ -132,7 +132,7 @@ def of_study(folder: Path) -> list[Setting]:
     settings = []
     for trial in [0, *sorted(best - {0})]:
         first, *_ = by_trial[trial]
-        swept = {row["concurrency"]: _rate(row) for row in by_trial[trial]}
+        swept = {row["concurrency"]: Sample(_rate(row), row["accept_length"]) for row in by_trial[trial]}
         name = "baseline" if trial == 0 else f"trial {trial}"
         flags, env = json.loads(first["requested_flags"]), json.loads(first["requested_env"])
         settings.append(Setting(name, config.model, flags, env, swept))
@@ -212,10 +212,19 @@ def report(settings: Sequence[Setting], samples: Mapping[str, Mapping[int, Seque
                 found = paired(a, b)
                 winner = {"A": f"{first.name} wins", "B": f"{setting.name} wins", "tie": "tie"}[found.winner]
                 text += f"  x{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}): {winner}"
-                if setting.swept:
+                if setting.swept and first.swept:
                     swept_a, swept_b = first.swept[level], setting.swept[level]
-                    text += f"; the sweep found x{swept_b / swept_a:.2f}: {agreement(swept_a, swept_b, found)}"
+                    ratio = swept_b.output_tokens_per_s / swept_a.output_tokens_per_s
+                    text += f"; the sweep found x{ratio:.2f}"
+                    text += f" at {swept_b.accept_length:.2f}" if swept_b.accept_length else ""
+                    text += f": {agreement(ratio, found)}"
+            if setting.swept and setting is max(settings, key=lambda s: _swept_rate(s, level)):
+                text += "  <- the sweep's winner"
             print(text)
+
+
+def _swept_rate(setting: Setting, level: int) -> float:
+    return setting.swept[level].output_tokens_per_s if setting.swept else 0.0
 
 
 def describe(options: argparse.Namespace) -> str:
