@@ -25,6 +25,7 @@ from ray import tune
 from launchers.base import Phase, ServerHandle
 from launchers.errors import LaunchError, ServerCrashed, StartCancelled, UnknownFailure, Unreachable
 from launchers.process import stop_leftovers
+from launchers.sglang.failures import retractions
 from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo, cache_state
@@ -234,6 +235,7 @@ class Node:
         if not record.completed and server.alive():
             return None
         look = readback.look_at(server)
+        told = readback.log_text(server, since=logged)
         # What the ranks say is a mean since the last flush.
         metrics = level_metrics(record, look.ranks if flush == "flushed" else ())
         level = MeasuredLevel(
@@ -243,7 +245,8 @@ class Node:
             cache_state=cache_state(flush, metrics, record.counters_before, record.counters_after),
             counters_before=record.counters_before,
             counters_after=record.counters_after,
-            level_changes=changes(readback.log_text(server, since=logged)),
+            level_changes=changes(told),
+            retraction_events=retractions(told),
         )
         return level, record, look
 

@@ -134,6 +134,8 @@ class MeasuredLevel:
     counters_after: Mapping[str, float] = field(default_factory=dict)
     #: Lines of the log of this level in which the server says that it changed a setting or ran short.
     level_changes: tuple[str, ...] = ()
+    #: How often, by the same log, requests lost their place for want of KV memory; None where nobody looked.
+    retraction_events: int | None = None
 
     @property
     def concurrency(self) -> int:

@@ -136,7 +136,7 @@ _LATENCIES = {
 
 MEASUREMENTS = TableSchema(
     "orchestrator.measurements",
-    2,
+    3,
     (
         column("study", _TEXT, "name of the study", required=True),
         column("study_id", _TEXT, "differs between studies of one name", required=True),
@@ -204,6 +204,7 @@ MEASUREMENTS = TableSchema(
         column("accept_partial", _BOOL, "some data-parallel ranks told no acceptance length"),
         column("admission_limited", _BOOL, "concurrency is above effective_max_running_requests"),
         column("retracted_requests", _INT, "lost their place for want of KV memory; null where not told"),
+        column("retraction_events", _INT, "times that this happened, by the log, all ranks' word for one counted once"),
         column("level_changes", pa.list_(_TEXT), "log lines of the level of settings changed or memory run short"),
         column("prompt_tokens", _INT, "of successful measured requests", unit="tokens"),
         column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),

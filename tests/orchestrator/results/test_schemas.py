@@ -56,7 +56,8 @@ def test_what_a_start_really_ran_comes_back_as_it_was(build_row: Build) -> None:
         output_differs=True,
         stop_report={"signals": ["TERM"], "survivors": []},
     )
-    level = dataclasses.replace(row.level, level_changes=("KV cache pool is full. Retract requests.",))
+    told = ("KV cache pool is full. Retract requests.",)
+    level = dataclasses.replace(row.level, level_changes=told, retraction_events=2)
     row = dataclasses.replace(row, start=start, level=level)
     table = measurements_table([row])
     assert rows_from(table) == [row]
@@ -176,15 +177,19 @@ SECOND = {
 }
 
 
-@pytest.mark.parametrize("schema", [MEASUREMENTS, FRONTIER], ids=lambda schema: schema.name)
-def test_what_the_second_version_added_may_be_absent(schema: TableSchema) -> None:
-    assert schema.version == 2
-    assert all(schema.arrow.field(name).nullable for name in SECOND[schema.name])
+#: And the third.
+THIRD = {"retraction_events"}
+
+
+def test_what_later_versions_added_may_be_absent() -> None:
+    assert (MEASUREMENTS.version, FRONTIER.version) == (3, 2)
+    for schema, names in ((MEASUREMENTS, SECOND[MEASUREMENTS.name] | THIRD), (FRONTIER, SECOND[FRONTIER.name])):
+        assert all(schema.arrow.field(name).nullable for name in names)
 
 
 def test_rows_of_a_first_version_file_are_read(build_row: Build, tmp_path: Path) -> None:
     row = build_row(1, 8, effective={"effective_max_running_requests": 48})
-    fields = tuple(f for f in MEASUREMENTS.fields if f.name not in SECOND[MEASUREMENTS.name])
+    fields = tuple(f for f in MEASUREMENTS.fields if f.name not in SECOND[MEASUREMENTS.name] | THIRD)
     first = TableSchema(MEASUREMENTS.name, 1, fields)
     written = measurements_table([row]).select([f.name for f in fields])
     write_table(tmp_path / "old.arrow", first.table({n: written[n].to_pylist() for n in written.column_names}))
