@@ -72,6 +72,7 @@ class Board:
         self._stop = Stop.NO
         self._levels: dict[tuple[int, int], LevelReport] = {}
         self._kept: dict[int, list[int]] = {}
+        self._logs: dict[str, bytes] = {}
         self._nodes: dict[str, NodeStatus] = {}
         self._metrics = _Metrics(study)
 
@@ -94,6 +95,15 @@ class Board:
     def take(self, ordinal: int, concurrency: int) -> LevelReport | None:
         """The driver fetches a level, once."""
         return self._levels.pop((ordinal, concurrency), None)
+
+    def post_log(self, name: str, text: bytes) -> None:
+        """A node that does not see the study's folder hands over the log of a start."""
+        self._logs[name] = text
+
+    def take_logs(self) -> dict[str, bytes]:
+        """The driver fetches the logs, once."""
+        logs, self._logs = self._logs, {}
+        return logs
 
     def keep(self, ordinal: int, concurrencies: list[int]) -> None:
         """The driver has these levels of the trial on disk: a further start need not measure them."""

@@ -8,9 +8,11 @@ and returns `done`. A trial ends only there, since Tune ends a reused trial anyw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib.metadata
 import platform
+import shutil
 import socket
 import tempfile
 import time
@@ -119,11 +121,13 @@ class NodeTrial(tune.Trainable):
                 outcome = Outcome("failed", "orchestrator_error", f"{type(error).__name__}: {error}", pulse.phase)
             pulse.enter("tearing down")
             start = dataclasses.replace(start, **self._node.stop(), rule_disagreements=self._node.disagreements())
+            for name, log in self._node.take_logs():
+                ray.get(self._board.post_log.remote(name, log))
         yield Report("end", outcome=outcome or Outcome("complete"), start=start)
 
     def cleanup(self) -> None:
         """Tune lets the actor go: nothing may be left."""
-        self._node.stop()
+        self._node.end()
         self._pulse.end()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -141,8 +145,9 @@ class Node:
         # Ray writes here which node this is; two of them may share a host in a test.
         node_id = ray.get_runtime_context().get_node_id()
         self.name = f"{socket.gethostname()}/{node_id[:6]}"
-        logs = context.logs if context.logs.is_dir() else Path(tempfile.mkdtemp(prefix="sweep-logs-"))
-        self._launcher = make_launcher(context.launcher, logs, context.folder)
+        #: Where logs are written until the driver has them; None where it sees those that this node writes.
+        self._logs_here = None if context.logs.is_dir() else Path(tempfile.mkdtemp(prefix="sweep-logs-"))
+        self._launcher = make_launcher(context.launcher, self._logs_here or context.logs, context.folder)
         self._server: ServerHandle | None = None
         self._disagreements_told = 0
         self.facts: dict[str, Any] = {
@@ -268,6 +273,19 @@ class Node:
         told, found = self._disagreements_told, self._launcher.findings
         self._disagreements_told = len(found)
         return found[told:]
+
+    def take_logs(self) -> Iterator[tuple[str, bytes]]:
+        """Names and texts of the logs that the driver does not have; each is gone from here once it was taken."""
+        for log in sorted(self._logs_here.glob("*.log")) if self._logs_here else ():
+            with contextlib.suppress(OSError):
+                yield log.name, log.read_bytes()
+                log.unlink()
+
+    def end(self) -> None:
+        """Let the node go."""
+        self.stop()
+        if self._logs_here is not None:
+            shutil.rmtree(self._logs_here, ignore_errors=True)
 
     def stop(self) -> dict[str, Any]:
         """Take the server down; teardown facts for StartInfo, empty where there was none."""

@@ -194,6 +194,7 @@ class _Run:
         self.conductor.study.know_nodes(nvlink=facts.nvlink, architecture=facts.architecture)
 
     def _ended(self, done: Finished) -> None:
+        self._keep_logs()
         levels = [(r.level.concurrency, r.output_tokens_per_s) for r in done.rows if r.level]
         note = done.outcome.failure_message or ""
         text = trial_line(
@@ -205,6 +206,14 @@ class _Run:
             settings_text(done.rows[0], self._fixed),
         )
         self._display.say(text)
+
+    def _keep_logs(self) -> None:
+        """Of starts on nodes that do not see the study's folder."""
+        for name, text in ray.get(self._board.take_logs.remote()).items():
+            try:
+                (self._context.logs / Path(name).name).write_bytes(text)
+            except OSError as error:
+                self._display.say(f"warning: the log {name} is lost, since it cannot be written: {error}")
 
     # ---- signals and the tick --------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Board:
         self.on_disk: list[int] = []
         self.levels: list[LevelReport] = []
         self.phases: list[str] = []
+        self.logs: dict[str, bytes] = {}
 
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=getattr(self, f"on_{name}"))
@@ -44,6 +45,9 @@ class Board:
     def on_beat(self, status: Any) -> Stop:
         self.phases.append(status.phase)
         return Stop.NO
+
+    def on_post_log(self, name: str, text: bytes) -> None:
+        self.logs[name] = text
 
     def on_leave(self, node: str) -> None:
         pass
@@ -84,8 +88,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         model: str = "tiny",
         gpus: int = 1,
         kept: Sequence[int] = (),
+        logs: Path | None = None,
     ) -> tuple[list[Report], Board]:
-        monkeypatch.setattr(orchestrator.node, "make_launcher", lambda *words: launcher(tmp_path))
+        monkeypatch.setattr(orchestrator.node, "make_launcher", lambda settings, folder, cwd: launcher(folder))
         context = StudyContext(
             study="noded",
             study_id=f"noded-{tmp_path.name}",
@@ -98,7 +103,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
                 api="native",
             ),
             model=model,
-            logs=tmp_path,
+            logs=logs or tmp_path,
             gpus=gpus,
             reservation=Reservation("GPU", 1),
             folder=Path.cwd(),
@@ -163,6 +168,31 @@ def test_only_the_baseline_is_asked_twice(run: Run) -> None:
     assert reports[0].start is not None
     assert reports[0].start.outputs is not None
     assert reports[0].start.outputs_alone is None
+
+
+def test_a_node_that_does_not_see_the_study_hands_its_logs_over(run: Run, tmp_path: Path) -> None:
+    reports, board = run(logs=tmp_path / "on another machine", fault={"kind": "out_of_memory", "phase": "kv_pool"})
+    outcome, start = reports[-1].outcome, reports[-1].start
+    assert outcome is not None
+    [(name, text)] = board.logs.items()
+    assert f"(log: {name})" in (outcome.failure_message or "")
+    assert b"memory" in text
+    assert start is not None
+    assert start.start_id is None
+
+
+def test_a_node_that_sees_the_study_leaves_its_logs_there(run: Run, tmp_path: Path) -> None:
+    _, board = run()
+    assert board.logs == {}
+    assert len(list(tmp_path.glob("*.log"))) == 1
+
+
+def test_the_times_that_requests_lost_their_memory_are_kept(run: Run) -> None:
+    _, board = run(flags={"max-total-tokens": 96, "schedule-conservativeness": 0.01})
+    level = board.levels[-1].level
+    assert level.retracted_requests
+    assert level.retraction_events
+    assert level.retraction_events <= level.retracted_requests
 
 
 def test_what_preflight_refuses_is_never_launched(run: Run) -> None:
