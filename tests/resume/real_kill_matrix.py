@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -88,14 +89,20 @@ class Parts:
     members: tuple[psutil.Process, ...]
 
 
+def title(process: psutil.Process) -> str:
+    """Its words, run together; empty where it has ended meanwhile."""
+    with suppress(psutil.Error):
+        return "".join(process.cmdline())
+    return ""
+
+
 def parts_of(sweep: Sweep, driver_pid: int) -> Parts | None:
     """The parts of a sweep that has a server; None while it has none."""
     members = sweep.servers(sweep.look())
     if not members:
         return None
     guard, server = members[:2]
-    titles = {process: "".join(process.cmdline()) for process in members}
-    schedulers = [process for process, title in titles.items() if title.startswith("sglang::scheduler")]
+    schedulers = [process for process in members if title(process).startswith("sglang::scheduler")]
     return Parts(
         psutil.Process(driver_pid), guard.parents()[1], guard, server, (schedulers or [server])[0], tuple(members)
     )
@@ -117,7 +124,10 @@ def strike(sweep: Sweep, victim: str, phase: str) -> tuple[int, list[str]]:
         parts = parts_of(sweep, driver.pid)
         if parts is None:
             return 0, ["the server had gone before it could be killed"]
-        getattr(parts, part).send_signal(number)
+        try:
+            getattr(parts, part).send_signal(number)
+        except psutil.NoSuchProcess:
+            return 0, [f"the {part} had gone before it could be killed"]
         kept = len(sweep.levels())
         try:
             until(lambda: not any(map(alive, parts.members)), "the end of the server", gone_s)
