@@ -52,8 +52,11 @@ class Finished:
     @property
     def how(self) -> str:
         """How it ended, for a person."""
-        again = self.outcome.state == "interrupted" and self.outcome.failure_kind
-        return "failed, to be started again" if again else self.outcome.state
+        if self.outcome.state == "interrupted" and self.outcome.failure_kind:
+            return "failed, to be started again"
+        if any(row.start.output_differs for row in self.rows):
+            return f"{self.outcome.state}, but its output is not the baseline's"
+        return self.outcome.state
 
 
 class StudyFailed(RuntimeError):

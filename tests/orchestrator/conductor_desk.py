@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.analysis.rows import Outcome, Row, StartInfo
 from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.board import LevelReport
-from orchestrator.conductor import Conductor, Identification
+from orchestrator.conductor import Conductor, Finished, Identification
 from orchestrator.config import SweepConfig
 from orchestrator.plan import Report, TrialPlan
 from orchestrator.results.store import ResultStore
@@ -47,6 +47,7 @@ class Desk:
         self.nodes = nodes
         self.levels: dict[tuple[int, int], LevelReport] = {}
         self.kept: dict[int, set[int]] = {}
+        self.finished: list[Finished] = []
         self._build_row = build_row
         self._starts = 0
         self.conductor = Conductor(
@@ -57,6 +58,7 @@ class Desk:
             nodes=lambda: self.nodes,
             fetch=lambda ordinal, concurrency: self.levels.pop((ordinal, concurrency), None),
             keep=lambda ordinal, kept: self.kept.setdefault(ordinal, set()).update(kept),
+            on_end=self.finished.append,
             clock=lambda: self.now,
         )
 

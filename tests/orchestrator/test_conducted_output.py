@@ -40,6 +40,11 @@ def test_output_unlike_the_baselines_is_told_as_a_violated_constraint(desk: Call
     told = d.study._study.trials[1]
     assert told.constraints["output"] > 0
     assert told.user_attrs["reason"] == "output_differs"
+    assert [done.how for done in d.finished] == [
+        "complete",
+        "complete, but its output is not the baseline's",
+        "complete",
+    ]
 
     # A later run knows the baseline's answers from the disk.
     later = desk()
