@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import datetime
 import json
-import math
 import os
 import platform
 import statistics
@@ -33,15 +32,13 @@ import psutil
 from launchers.base import LaunchSpec
 from launchers.local_server import LocalServer
 from launchers.sglang.launcher import SGLangLauncher
+from orchestrator.analysis.intervals import Interval, paired_ratio
 from orchestrator.results.files import read_table
 from orchestrator.results.schemas import MEASUREMENTS
 from orchestrator.yaml_source import load_sweep
 
 _ROOT = Path(__file__).parents[2]
 _SPACE = _ROOT / "search_spaces/cpu.yaml"
-#: Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1; beyond, the normal one is near enough.
-_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-_T95_MANY = 1.96
 
 
 @dataclass(frozen=True)
@@ -64,39 +61,18 @@ class Setting:
     swept: Mapping[int, Sample] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How much faster B is than A, as ratios B/A: 1.1 is 10 % faster. The ends are those of the 95 % interval."""
-
-    ratio: float
-    low: float
-    high: float
-
-    @property
-    def winner(self) -> str:
-        """`A`, `B` or `tie`."""
-        if self.low > 1:
-            return "B"
-        return "A" if self.high < 1 else "tie"
-
-
-def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """The mean ratio B/A of paired rounds. One round alone tells nothing: its interval is everything."""
-    logs = [math.log(y / x) for x, y in zip(a, b, strict=True)]
-    mean = statistics.fmean(logs)
-    if len(logs) < 2:
-        return Difference(math.exp(mean), 0.0, math.inf)
-    freedom = len(logs) - 1
-    t = _T95[freedom - 1] if freedom <= len(_T95) else _T95_MANY
-    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
-    return Difference(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-
-
-def agreement(swept_ratio: float, found: Difference) -> str:
-    """Whether the A/B bears out which of the two the sweep found faster, B where its ratio B/A is above 1."""
-    if found.winner == "tie":
+def winner(found: Interval) -> str:
+    """Of a ratio B/A: `A`, `B`, or `tie` where its interval holds 1."""
+    if found.holds(1):
         return "tie"
-    return "agrees" if found.winner == ("B" if swept_ratio > 1 else "A") else "DISAGREES"
+    return "B" if found.mean > 1 else "A"
+
+
+def agreement(swept_ratio: float, found: Interval) -> str:
+    """Whether the A/B bears out which of the two the sweep found faster, B where its ratio B/A is above 1."""
+    if winner(found) == "tie":
+        return "tie"
+    return "agrees" if winner(found) == ("B" if swept_ratio > 1 else "A") else "DISAGREES"
 
 
 def named(text: str) -> Setting:
@@ -209,9 +185,9 @@ def report(settings: Sequence[Setting], samples: Mapping[str, Mapping[int, Seque
             text = f"  {setting.name:>12}  {statistics.fmean(b):6.0f} ({min(b):.0f} to {max(b):.0f})"
             text += f"  {statistics.fmean(accepted):.2f}" if accepted else "     -"
             if setting is not first:
-                found = paired(a, b)
-                winner = {"A": f"{first.name} wins", "B": f"{setting.name} wins", "tie": "tie"}[found.winner]
-                text += f"  x{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}): {winner}"
+                found = paired_ratio(a, b)
+                who = {"A": f"{first.name} wins", "B": f"{setting.name} wins", "tie": "tie"}[winner(found)]
+                text += f"  x{found.mean:.2f} ({found.low:.2f} to {found.high:.2f}): {who}"
                 if setting.swept and first.swept:
                     swept_a, swept_b = first.swept[level], setting.swept[level]
                     ratio = swept_b.output_tokens_per_s / swept_a.output_tokens_per_s
