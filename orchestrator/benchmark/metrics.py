@@ -12,8 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from orchestrator.analysis.intervals import FEWEST_BATCHES, batch_means_interval
 from orchestrator.benchmark.acceptance import Acceptance, from_counters, from_ranks, from_responses
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
+
+#: Pieces that a level's window is cut into at most.
+_BATCHES = 64
 
 
 def level_metrics(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None] = ()) -> LevelMetrics:
@@ -33,6 +37,7 @@ def level_metrics(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None]
         window_s=window_s,
         duration_s=duration_s,
         output_tokens_per_s=window_tokens_per_s(good, record.window_s),
+        output_tokens_per_s_half_width=window_half_width(good, record.window_s),
         output_tokens_per_s_whole=_rate(tokens, duration_s),
         requests_per_s=_rate(len(good) or None, duration_s),
         ttft_ms=distribution(_ms(ttft_s(r) for r in good)),
@@ -62,8 +67,31 @@ def window_tokens_per_s(requests: Iterable[RequestRecord], window_s: tuple[float
     return _rate(tokens or None, end_s - start_s)
 
 
+def window_half_width(requests: Sequence[RequestRecord], window_s: tuple[float, float] | None) -> float | None:
+    """Half of the 95 % interval of `window_tokens_per_s`, by batch means: what this one start's own unrest makes of it.
+
+    None for fewer than 32 events in the window. How much the next start would differ is not in it.
+    """
+    if window_s is None:
+        return None
+    start_s, end_s = window_s
+    events = sum(_events_until(r, end_s) - _events_until(r, start_s) for r in requests)
+    # At least four events in each on average, so that where they fall does not count; a power of two, to be halved.
+    batches = min(_BATCHES, 2 ** int(math.log2(max(1, events // 4))))
+    if batches < FEWEST_BATCHES or end_s <= start_s:
+        return None
+    length_s = (end_s - start_s) / batches
+    until = [math.fsum(_tokens_until(r, start_s + n * length_s) for r in requests) for n in range(batches + 1)]
+    found = batch_means_interval([(later - earlier) / length_s for earlier, later in pairwise(until)])
+    return None if found is None else found.high - found.mean
+
+
+def _events_until(request: RequestRecord, at_s: float) -> int:
+    return bisect.bisect_right(request.event_s, at_s)
+
+
 def _tokens_until(request: RequestRecord, at_s: float) -> float:
-    events = bisect.bisect_right(request.event_s, at_s)
+    events = _events_until(request, at_s)
     return request.event_tokens[events - 1] if events else 0.0
 
 

@@ -116,3 +116,5 @@ class LevelMetrics:
     accept_source: str | None = None
     #: Whether some data-parallel ranks told no acceptance length.
     accept_partial: bool | None = None
+    #: Half of the 95 % interval of `output_tokens_per_s` within this start; None where too few events came.
+    output_tokens_per_s_half_width: float | None = None

@@ -192,6 +192,12 @@ MEASUREMENTS = TableSchema(
         column("output_tokens_per_s", _REAL, "in the window of full concurrency", unit="tokens/s"),
         column("output_tokens_per_s_whole", _REAL, "over duration_s", unit="tokens/s"),
         column("output_tokens_per_s_per_user", _REAL, "output_tokens_per_s / concurrency", unit="tokens/s"),
+        column(
+            "output_tokens_per_s_half_width",
+            _REAL,
+            "of output_tokens_per_s: half of its 95 % interval within this start, by batch means",
+            unit="tokens/s",
+        ),
         column("output_tokens_per_s_per_gpu", _REAL, "output_tokens_per_s / gpus", unit="tokens/s"),
         column("requests_per_s", _REAL, "successful requests over duration_s", unit="1/s"),
         *(

@@ -35,6 +35,7 @@ def _row(
     ttft_ms: float = 50.0,
     accept_length: float | None = None,
     accept_partial: bool | None = None,
+    half_width: float | None = None,
     agreement: float | None = None,
     self_agreement: float | None = None,
     differs: bool | None = False,
@@ -103,6 +104,7 @@ def _row(
             errors_by_kind={"stream_error": failed} if failed else {},
             accept_source=None if accept_length is None else "counters",
             accept_partial=accept_partial,
+            output_tokens_per_s_half_width=half_width,
         )
         level = MeasuredLevel(
             metrics=metrics,

@@ -44,6 +44,40 @@ def test_the_gain_over_the_baseline_is_given_where_there_is_one(build_row: Build
     assert only(found, "baseline_best").data["concurrency"] == 128
 
 
+def test_a_gain_inside_the_unrest_of_the_starts_is_not_claimed(build_row: Build) -> None:
+    def gain(half_width: float | None) -> Finding:
+        baseline = build_row(0, 8, 100.0, role="baseline", half_width=3.0)
+        [found] = [
+            f for f in findings([baseline, build_row(1, 8, 105.0, half_width=half_width)]) if "gain_percent" in f.data
+        ]
+        return found
+
+    # Together hypot(3, 4) = 5.
+    tie = gain(4.0)
+    assert (tie.kind, tie.data["unrest_percent"]) == ("gain_within_unrest", pytest.approx(5.0))
+    assert tie.text.startswith("At C=8 no gain can be told: the best, trial 1, gives 105.0 simulated tok/s, +5.0 % on")
+    assert "no better than ±5.0 %" in tie.text
+    assert gain(3.9).kind == "beats_baseline"
+    assert "+5.0 % (±4.9 % within the starts) on the baseline's 100.0" in gain(3.9).text
+    # Where the level was too short to tell, the start alone is named.
+    assert gain(None).kind == "beats_baseline"
+
+
+def test_speculation_within_the_unrest_makes_no_difference(build_row: Build) -> None:
+    rows = [
+        build_row(0, 1, 100.0, role="baseline", half_width=1.0),
+        build_row(0, 8, 400.0, role="baseline", half_width=12.0),
+        build_row(1, 1, 160.0, flags=EAGLE3, half_width=1.0),
+        build_row(1, 8, 390.0, flags=EAGLE3, half_width=5.0),
+    ]
+    mixed = only(findings(rows), "speculation_mixed")
+    assert mixed.text.startswith(
+        "Speculation pays at C=1 (+60.0 %), makes no difference beyond the starts' own unrest at C=8 (-2.5 %), best"
+    )
+    rows[3] = build_row(1, 8, 380.0, flags=EAGLE3, half_width=5.0)
+    assert "and costs at C=8 (-5.0 %)" in only(findings(rows), "speculation_mixed").text
+
+
 def test_nothing_beats_the_baseline_is_said_plainly(build_row: Build) -> None:
     found = findings([build_row(0, 1, 90.0, role="baseline"), build_row(1, 1, 71.0), build_row(2, 1, 60.0)])
     assert only(found, "nothing_beats_baseline").text == (

@@ -15,6 +15,7 @@ from orchestrator.benchmark.metrics import (
     metric_value,
     tpot_s,
     ttft_s,
+    window_half_width,
     window_tokens_per_s,
 )
 from orchestrator.benchmark.records import Distribution, LevelRecord, RequestRecord
@@ -86,6 +87,31 @@ def test_only_tokens_that_came_inside_the_window_count() -> None:
     assert window_tokens_per_s([before, across, late], (4.0, 8.0)) == pytest.approx(9 / 4)
     assert window_tokens_per_s([before, across, late], None) is None
     assert window_tokens_per_s([before], (5.0, 8.0)) is None
+
+
+def steady(users: int, tokens: int, slow: float = 1.0) -> list[RequestRecord]:
+    """Users in step at 10 tokens/s each, with the second half of the time slower by the factor."""
+    half = tokens // 2
+    stamps = [0.1 * n for n in range(1, half + 1)]
+    stamps += [stamps[-1] + 0.1 * slow * n for n in range(1, tokens - half + 1)]
+    return [good(0.0, tuple(stamps), tokens) for _ in range(users)]
+
+
+def test_the_half_width_is_what_the_windows_own_unrest_makes_of_the_rate() -> None:
+    even = window_half_width(steady(4, 640), (0.05, 64.05))
+    assert even == pytest.approx(0, abs=0.2)
+    # Two regimes are two batches, however many pieces they are cut into: 40 and 20 tokens/s, 26.7 on average.
+    uneven = window_half_width(steady(4, 640, slow=2.0), (0.05, 96.05))
+    assert uneven is not None
+    assert uneven > 10
+
+
+def test_a_window_of_few_events_has_no_half_width() -> None:
+    assert window_half_width(steady(1, 31), (0.0, 3.2)) is None
+    assert window_half_width(steady(1, 32), (0.0, 3.25)) is not None
+    assert window_half_width(steady(1, 640), None) is None
+    assert window_half_width([], (0.0, 1.0)) is None
+    assert level_metrics(level(*steady(2, 320), window_s=(0.0, 32.0))).output_tokens_per_s_half_width is not None
 
 
 @given(st.lists(st.floats(0.001, 10), min_size=1, max_size=20), st.lists(st.floats(0, 220), min_size=1, max_size=6))

@@ -178,7 +178,7 @@ SECOND = {
 
 
 #: And the third.
-THIRD = {"retraction_events"}
+THIRD = {"retraction_events", "output_tokens_per_s_half_width"}
 
 
 def test_what_later_versions_added_may_be_absent() -> None:
