@@ -183,6 +183,7 @@ class _Run:
 
     def _inspect_nodes(self) -> None:
         """Look at every node before the first trial. Raises NodesUnfit."""
+        self._display.say("looking at the nodes")
         flags, env = self.conductor.study.configurations.values()
         context = self._context
         folders = (context.logs, self.conductor.store.root)
