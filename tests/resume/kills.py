@@ -217,13 +217,22 @@ class Sweep:
         return named(
             {
                 "server processes": with_marker(f"ORCHESTRATOR_STUDY={study}"),
-                "ports": [port for port in sorted(self.ports) if not port_is_free(port)],
+                "ports": self.ports_left(),
                 "shared memory": self.shared_left(),
                 "private folders": [path.name for path in temporary.glob(f"sglang-start+{study}+*")],
                 "scratch folders": [path.name for path in temporary.glob(f"sweep-tune-{study}-*")],
                 "partial files": [path.name for path in self.root.rglob("*.partial")],
             }
         )
+
+    def ports_left(self) -> list[int]:
+        """Ports of its servers that nobody else has taken, and that yet cannot be bound.
+
+        SGLang's own queues listen on ports of the ephemeral range, which the next program may be given.
+        """
+        held = [port for port in sorted(self.ports) if not port_is_free(port)]
+        others = {c.laddr.port for c in psutil.net_connections("tcp") if c.laddr and c.pid not in (None, *self.family)}
+        return [port for port in held if port not in others]
 
     def shared_left(self) -> list[str]:
         """Files of its servers that are still in /dev/shm."""
