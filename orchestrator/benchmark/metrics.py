@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from orchestrator.analysis.intervals import FEWEST_BATCHES, batch_means_interval
 from orchestrator.benchmark.acceptance import Acceptance, from_counters, from_ranks, from_responses
+from orchestrator.benchmark.intervals import FEWEST_BATCHES, batch_means_interval
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
 
 #: Pieces that a level's window is cut into at most.

@@ -32,7 +32,7 @@ import psutil
 from launchers.base import LaunchSpec
 from launchers.local_server import LocalServer
 from launchers.sglang.launcher import SGLangLauncher
-from orchestrator.analysis.intervals import Interval, paired_ratio
+from orchestrator.benchmark.intervals import Interval, paired_ratio
 from orchestrator.results.files import read_table
 from orchestrator.results.schemas import MEASUREMENTS
 from orchestrator.yaml_source import load_sweep

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from orchestrator.analysis.intervals import (
+from orchestrator.benchmark.intervals import (
     Interval,
     autocorrelation,
     batch_means_interval,
