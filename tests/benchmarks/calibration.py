@@ -97,7 +97,9 @@ def measure(target: Target, profile: Profile, launcher: SimulatedLauncher) -> Ou
     spec = LaunchSpec(profile.model, flags=flags, env=target.env, gpus=profile.hardware.gpus)
     with launcher.launch(spec, lambda phase: None, lambda: False) as server:
         workload = workload_of(target, profile)
-        record = asyncio.run(run_level(server.url, workload, target.concurrency, model=profile.model))
+        record = asyncio.run(
+            run_level(server.url, workload, target.concurrency, model=server.model, api_key=server.api_key)
+        )
     return Outcome(target, level_metrics(record))
 
 
