@@ -132,9 +132,11 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
     ties = [c for c, (_, rate, reference) in pairs.items() if c not in pays and reference - rate <= unrest[c]]
     costs = [c for c in pairs if c not in pays + ties]
     if not pays:
-        text = f"Speculation did not pay: the best of {tried} speculative trial(s) against the best plain one "
+        may_pay = any(pairs[c][1] > pairs[c][2] for c in ties)
+        verdict = "No gain by speculation can be told" if may_pay else "Speculation did not pay"
+        text = f"{verdict}: the best of {tried} speculative trial(s) against the best plain one "
         text += f"gives {_listed(pairs, costs)}."
-        return [Finding("speculation_lost", text, {"levels": levels})]
+        return [Finding("speculation_untold" if may_pay else "speculation_lost", text, {"levels": levels})]
     text = f"Speculation pays at {_listed(pairs, pays)}"
     text += f", makes no difference beyond the starts' own unrest at {_listed(pairs, ties)}" if ties else ""
     text += f" and costs at {_listed(pairs, costs)}" if costs else "" if ties else ", at every concurrency measured"

@@ -78,6 +78,13 @@ def test_speculation_within_the_unrest_makes_no_difference(build_row: Build) -> 
     assert "and costs at C=8 (-5.0 %)" in only(findings(rows), "speculation_mixed").text
 
 
+def test_a_gain_by_speculation_within_the_unrest_is_neither_won_nor_lost(build_row: Build) -> None:
+    baseline = build_row(0, 1, 100.0, role="baseline", half_width=10.0)
+    told = only(findings([baseline, build_row(1, 1, 105.0, flags=EAGLE3)]), "speculation_untold")
+    assert told.text.startswith("No gain by speculation can be told: the best of 1")
+    assert "speculation_lost" in kinds(findings([baseline, build_row(1, 1, 95.0, flags=EAGLE3)]))
+
+
 def test_nothing_beats_the_baseline_is_said_plainly(build_row: Build) -> None:
     found = findings([build_row(0, 1, 90.0, role="baseline"), build_row(1, 1, 71.0), build_row(2, 1, 60.0)])
     assert only(found, "nothing_beats_baseline").text == (
