@@ -85,8 +85,8 @@ def best_trial(config: SweepConfig, trials: Mapping[int, Sequence[Row]]) -> int 
 
 
 def fixed_settings(config: SweepConfig) -> dict[str, Any]:
-    """The settings that every server of the study has."""
-    return {**config.server.flags, **config.server.env}
+    """The settings that every server of the study has; variables as the text that a server gets."""
+    return {**config.server.flags, **{name: str(value) for name, value in config.server.env.items()}}
 
 
 def _front_table(config: SweepConfig, results: Results, simulated: bool) -> Table:
