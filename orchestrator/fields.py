@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from launchers.base import Phase
@@ -17,6 +17,12 @@ from orchestrator.analysis.objectives import parse_constraint, parse_objective
 
 _FLAG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Frozen(BaseModel):
+    """Base of every value read from a file: immutable, unknown keys refused, no value turned into another type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def located(path: tuple[str | int, ...], message: str) -> PydanticCustomError:

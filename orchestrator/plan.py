@@ -11,6 +11,7 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator import config as schema
 from orchestrator.analysis.rows import Outcome, StartInfo
+from orchestrator.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class StudyContext:
     study_id: str
     run_id: str
     launcher: schema.SimulatedLauncher | schema.SGLangLauncher
-    workload: schema.Workload
+    workload: Workload
     model: str
     #: Where logs go on a node that sees the study's folder; elsewhere they stay in a temporary folder.
     logs: Path

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
-from orchestrator.config import Frozen, SweepConfig, merge
+from orchestrator.config import SweepConfig, merge
+from orchestrator.fields import Frozen
 from orchestrator.search.space import SearchSpace, SpaceError
 from orchestrator.yaml_values import ConfigError, Document, KeyPath, read_document
 

@@ -14,7 +14,7 @@ from orchestrator.benchmark.counters import scrape
 from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
 from orchestrator.benchmark.workload import requests
-from orchestrator.config import Workload
+from orchestrator.workload import Workload
 
 _POLL_S = 0.2
 _PROGRESS_S = 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.benchmark.records import RequestRecord
-from orchestrator.config import Level
+from orchestrator.workload import Level
 
 #: Failures in a row after which a level is given up, for each user and at least.
 _FAILURES_PER_USER, _FAILURES_MIN = 3, 8

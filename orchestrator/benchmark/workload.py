@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config import SyntheticDataset, Workload
+from orchestrator.workload import SyntheticDataset, Workload
 
 _UNIQUE_PROMPTS = 1_000_000
 

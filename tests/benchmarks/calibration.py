@@ -22,7 +22,7 @@ from launchers.simulated.profile import Profile, Target, load_profile
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelMetrics
-from orchestrator.config import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, SyntheticDataset, Workload
 
 ALLOWED_ERROR = 0.05
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
-from orchestrator.config import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, SyntheticDataset, Workload
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 

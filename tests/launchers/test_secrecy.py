@@ -30,7 +30,7 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator.benchmark.counters import flush_cache, scrape
 from orchestrator.benchmark.load import run_level
-from orchestrator.config import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, SyntheticDataset, Workload
 
 KEY = f"k3y{uuid.uuid4().hex}"
 TOKEN, OWNERS_TOKEN = f"hf_{uuid.uuid4().hex}", f"hf_{uuid.uuid4().hex}"

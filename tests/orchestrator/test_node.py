@@ -22,6 +22,7 @@ from orchestrator.analysis.agreement import PROMPTS, judged
 from orchestrator.board import LevelReport, Stop
 from orchestrator.node import NodeTrial
 from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
+from orchestrator.workload import Level, SyntheticDataset, Workload
 
 
 class Board:
@@ -96,10 +97,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             study_id=f"noded-{tmp_path.name}",
             run_id="run-1",
             launcher=schema.SimulatedLauncher(profile="tiny"),
-            workload=schema.Workload(
-                dataset=schema.SyntheticDataset(input_tokens=16, output_tokens=16, vocab_size=1900),
+            workload=Workload(
+                dataset=SyntheticDataset(input_tokens=16, output_tokens=16, vocab_size=1900),
                 concurrency=(1, 4),
-                level=schema.Level(requests_per_user=2, min_s=0, max_s=5),
+                level=Level(requests_per_user=2, min_s=0, max_s=5),
                 api="native",
             ),
             model=model,

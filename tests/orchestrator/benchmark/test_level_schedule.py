@@ -8,7 +8,7 @@ import pytest
 from orchestrator.benchmark.metrics import window_tokens_per_s
 from orchestrator.benchmark.records import RequestRecord
 from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
-from orchestrator.config import Level
+from orchestrator.workload import Level
 
 TOKENS = 50
 

@@ -11,7 +11,7 @@ from stream_server import Answer, StreamServer, completion, event, good, good_an
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
-from orchestrator.config import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, SyntheticDataset, Workload
 
 DEADLINE_S = 120
 

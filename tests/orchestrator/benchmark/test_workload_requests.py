@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.benchmark.workload import prompt_ids, requests
-from orchestrator.config import Sampling, SyntheticDataset, Workload
+from orchestrator.workload import Sampling, SyntheticDataset, Workload
 
 
 def bodies(workload: Workload, concurrency: int, count: int) -> list[bytes]:

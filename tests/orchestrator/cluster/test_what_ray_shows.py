@@ -16,6 +16,7 @@ from orchestrator import config as schema
 from orchestrator.board import start_board
 from orchestrator.node import NodeTrial
 from orchestrator.plan import Reservation, StudyContext, TrialPlan
+from orchestrator.workload import Level, SyntheticDataset, Workload
 
 DEADLINE_S = 60.0
 
@@ -47,10 +48,10 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         study_id="seen-1",
         run_id="run-1",
         launcher=schema.SimulatedLauncher(profile="tiny", startup_speedup=100),
-        workload=schema.Workload(
-            dataset=schema.SyntheticDataset(input_tokens=16, output_tokens=16),
+        workload=Workload(
+            dataset=SyntheticDataset(input_tokens=16, output_tokens=16),
             concurrency=(2,),
-            level=schema.Level(requests_per_user=1, min_s=0.1, max_s=5),
+            level=Level(requests_per_user=1, min_s=0.1, max_s=5),
         ),
         model="tiny",
         logs=tmp_path,
