@@ -14,6 +14,7 @@ from orchestrator.analysis.agreement import judged, lossy_thresholds
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
 from orchestrator.board import LevelReport
 from orchestrator.config import SweepConfig
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report, TrialPlan
 from orchestrator.remedies import environment, retried, settled, stops_study
 from orchestrator.results.store import ResultStore
@@ -74,8 +75,8 @@ class Conductor:
         identification: Identification,
         *,
         nodes: Callable[[], int],
-        fetch: Callable[[int, int], LevelReport | None],
-        keep: Callable[[int, list[int]], None],
+        fetch: Callable[[int, Load], LevelReport | None],
+        keep: Callable[[int, list[Load]], None],
         on_end: Callable[[Finished], None] = lambda done: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -181,7 +182,7 @@ class Conductor:
         self.live[key] = trial
         self._started[key] = self._clock()
         levels = [row.level for row in self.store.levels(trial.ordinal)]
-        self._keep(trial.ordinal, [level.concurrency for level in levels if level and level.comparable])
+        self._keep(trial.ordinal, [level.load for level in levels if level and level.comparable])
         return self._plan(trial)
 
     def _out_of_time(self) -> bool:
@@ -192,7 +193,8 @@ class Conductor:
         return spent + (max(self._trial_s[-3:]) if self._trial_s else 0.0) > limit
 
     def _plan(self, trial: Trial) -> TrialPlan:
-        return TrialPlan(trial.ordinal, trial.attempt, dict(trial.candidate.flags), environment(trial))
+        flags, env = dict(trial.candidate.flags), environment(trial)
+        return TrialPlan(trial.ordinal, trial.attempt, flags, env, self.config.workload.ladder)
 
     # ---- taking back -----------------------------------------------------------------------------------
 
@@ -203,18 +205,18 @@ class Conductor:
             self._baseline_up = True
             if report.start is not None and report.start.outputs is not None:
                 self._reference = report.start
-        if report.event == "level" and report.concurrency is not None:
-            self._write(trial, report.concurrency)
+        if report.event == "level" and report.load is not None:
+            self._write(trial, report.load)
 
-    def _write(self, trial: Trial, concurrency: int) -> None:
-        measured = self._fetch(trial.ordinal, concurrency)
+    def _write(self, trial: Trial, load: Load) -> None:
+        measured = self._fetch(trial.ordinal, load)
         if measured is None:
-            raise StudyFailed(f"the level C={concurrency} of trial {trial.ordinal} was measured but got lost")
+            raise StudyFailed(f"the level {load.label} of trial {trial.ordinal} was measured but got lost")
         start = self._judged(trial, measured.start)
         self.store.write_level(self._info(trial), start, measured.level, measured.requests)
         # One that cannot be compared is measured again, should the trial start once more.
         if measured.level.comparable:
-            self._keep(trial.ordinal, [concurrency])
+            self._keep(trial.ordinal, [load])
 
     def _judged(self, trial: Trial, start: StartInfo) -> StartInfo:
         """The start with its output compared with the baseline's."""

@@ -9,6 +9,7 @@ from statistics import median
 from orchestrator.analysis import server_findings as server
 from orchestrator.analysis.finding import Finding, ladder_of, settings_text
 from orchestrator.analysis.rows import Row, all_simulated
+from orchestrator.offered_load import Load
 
 
 def findings(rows: Iterable[Row]) -> list[Finding]:
@@ -67,7 +68,7 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
 
 def _gain(row: Row, rate: float, base: float, base_half_width: float, unit: str, settings: str) -> Finding:
     assert row.level is not None
-    concurrency, accepted = row.level.concurrency, row.level.metrics.accept_length
+    concurrency, accepted = row.level.load.concurrency, row.level.metrics.accept_length
     unrest = math.hypot(_half_width(row), base_half_width)
     data = {
         "concurrency": concurrency,
@@ -161,7 +162,7 @@ def _rates(rows: Iterable[Row], concurrency: int) -> list[tuple[Row, float]]:
         for row in rows
         if row.outcome.state == "complete"
         and row.level is not None
-        and row.level.concurrency == concurrency
+        and row.level.load == Load(concurrency)
         and (rate := row.output_tokens_per_s) is not None
     ]
 

@@ -102,7 +102,7 @@ def _node(config: SweepConfig) -> str:
 def _price(config: SweepConfig) -> str:
     """Starts and node-hours: each trial is one start and one walk over the ladder."""
     start_min = _START_MIN if config.node.gpus else _CPU_START_MIN
-    trials, ladder = config.budget.trials, config.workload.concurrency
+    trials, ladder = config.budget.trials, config.workload.ladder
     # The warm-up has a bound of its own, as long as the measured part's.
     shortest, longest = config.workload.level.min_s, 2 * config.workload.level.max_s
     low, high = (
@@ -110,7 +110,7 @@ def _price(config: SweepConfig) -> str:
         for minutes, level_s in zip(start_min, (shortest, longest), strict=True)
     )
     text = (
-        f"{trials} starts at most, each measuring {len(ladder)} levels ({', '.join(map(str, ladder))}): "
+        f"{trials} starts at most, each measuring {len(ladder)} levels ({', '.join(load.text for load in ladder)}): "
         f"{low:.1f} to {high:.1f} node-hours, at {start_min[0]:g} to {start_min[1]:g} min a start and "
         f"{shortest:g} to {longest:g} s a level, warm-up included."
     )

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row
+from orchestrator.offered_load import Load
 
 Build = Callable[..., Row]
 EAGLE3 = {"speculative-algorithm": "EAGLE3"}
@@ -155,3 +156,16 @@ def test_speculation_that_was_not_tried_or_never_ran(build_row: Build) -> None:
     assert not any(kind.startswith("speculation") for kind in kinds(findings([plain])))
     broken = build_row(1, None, flags=EAGLE3, state="failed", failure_kind="out_of_memory")
     assert "speculation_not_compared" in kinds(findings([plain, broken]))
+
+
+def test_what_is_said_of_throughput_is_said_of_closed_loops_measured_first(build_row: Build) -> None:
+    found = findings(
+        [
+            build_row(0, 8, 100.0, role="baseline"),
+            build_row(1, Load(8), 110.0),
+            build_row(1, Load(8, repeat=1), 900.0),
+            build_row(1, Load(request_rate=2.0), 900.0, failed=12),
+        ]
+    )
+    assert only(found, "beats_baseline").data["output_tokens_per_s"] == 110.0
+    assert only(found, "failed_requests").text.startswith("Trial 1 at 2 req/s: 12 of 24")
