@@ -30,6 +30,7 @@ def findings(rows: Iterable[Row]) -> list[Finding]:
         *server.failed_requests(rows),
         *server.warm_levels(rows),
         *server.client_limits(rows),
+        *server.counts(rows),
         *server.partial_acceptance(rows),
         *server.leftovers(rows),
         *server.disagreements(rows),

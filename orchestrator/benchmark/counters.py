@@ -28,12 +28,21 @@ def scrape(base_url: str, *, timeout_s: float = 5.0, api_key: str | None = None)
     Counters and the sums and counts of histograms are added up over labels. Values that are not finite
     are left out.
     """
+    text = page(base_url, timeout_s=timeout_s, api_key=api_key)
+    try:
+        return {} if text is None else parse_metrics(text)
+    except ValueError:
+        return {}
+
+
+def page(base_url: str, *, timeout_s: float = 5.0, api_key: str | None = None) -> str | None:
+    """The text of /metrics; None where it is not to be had."""
     try:
         with _session(api_key) as session:
             answer = session.get(f"{base_url.rstrip('/')}/metrics", timeout=timeout_s)
-        return parse_metrics(answer.text) if answer.status_code == 200 else {}
-    except (requests.RequestException, ValueError):
-        return {}
+        return answer.text if answer.status_code == 200 else None
+    except requests.RequestException:
+        return None
 
 
 def parse_metrics(text: str) -> dict[str, float]:

@@ -236,6 +236,12 @@ MEASUREMENTS = TableSchema(
         column("ended_by", _TEXT, "what ended the window: requests, precise, max_requests or max_s"),
         column("client_cpu_share", _REAL, "CPU seconds of the load generator per second of the window; 1 is a core"),
         column("client_lag_ms", _REAL, "lateness of the load generator's event loop, p99", unit="ms"),
+        column("counter_requests", _INT, "finished in the level whole, warm-up included, by the server's counters"),
+        column("counter_prompt_tokens", _INT, "of these, by the server's counters", unit="tokens"),
+        column("counter_output_tokens", _INT, "of these, by the server's counters", unit="tokens"),
+        column("client_requests", _INT, "the same, counted by the load generator; null where a request failed"),
+        column("client_prompt_tokens", _INT, "of these, by the load generator", unit="tokens"),
+        column("client_output_tokens", _INT, "of these, by the load generator", unit="tokens"),
         column("send_lag_ms_p99", _REAL, "open loop: how much later than its turn a request was sent", unit="ms"),
         column("first_error", _TEXT, "text of the first failed request"),
         column("errors", _TEXT, "failed requests by kind", json=True),
@@ -284,6 +290,22 @@ REQUESTS = TableSchema(
         column("span_start_s", _REAL, f"level: first measured request, {_CLOCK}", unit="s", required=True),
         column("span_end_s", _REAL, f"level: last measured request done, {_CLOCK}", unit="s", required=True),
         column("completed", _BOOL, "level: ran to its end", required=True),
+    ),
+)
+
+COUNTERS = TableSchema(
+    "orchestrator.counters",
+    1,
+    (
+        _TRIAL,
+        column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
+        column("start_id", _TEXT, "the server start that was read"),
+        column("concurrency", _ORDINAL, "users of the closed loop; null for an open one"),
+        _RATE,
+        _REPEAT,
+        column("at_s", _REAL, f"when it was read, {_CLOCK}", unit="s", required=True),
+        column("name", _TEXT, "counter or gauge of /metrics, without prefix, over all labels", required=True),
+        column("value", _REAL, "as the server has it", required=True),
     ),
 )
 

@@ -146,6 +146,15 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
     assert end.stop_report["signals"]
     levels = [posted.level for posted in board.levels]
     assert [level.cache_state for level in levels] == ["flushed", "flushed"]
+    assert [level.invalid_reason for level in levels] == [None, None]
+    for posted in board.levels:
+        metrics = posted.level.metrics
+        assert metrics.counter_output_tokens == metrics.client_output_tokens
+        assert metrics.counter_prompt_tokens == metrics.client_prompt_tokens
+        assert metrics.counter_requests == metrics.client_requests
+        assert metrics.client_requests
+        assert posted.counters is not None
+        assert "num_running_reqs" in posted.counters["name"].to_pylist()
     # What the prompts left in the prefix cache is gone when the first level begins.
     assert levels[0].metrics.cached_tokens == 0
 
