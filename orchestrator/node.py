@@ -32,7 +32,7 @@ from launchers.sglang.failures import retractions
 from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
-from orchestrator.analysis.validity import cache_state
+from orchestrator.analysis.validity import cache_state, client_limit
 from orchestrator.attention import Attention
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.load import run_level
@@ -254,6 +254,7 @@ class Node:
             counters_after=record.counters_after,
             level_changes=changes(told),
             retraction_events=retractions(told),
+            client_limited=client_limit(metrics, workload.level),
         )
         return level, record, look
 

@@ -130,6 +130,8 @@ class MeasuredLevel:
     level_changes: tuple[str, ...] = ()
     #: How often, by the same log, requests lost their place for want of KV memory; None where nobody looked.
     retraction_events: int | None = None
+    #: Why the load generator was the limit, by the workload's limits; None where it was not.
+    client_limited: str | None = None
 
     @property
     def load(self) -> Load:
@@ -150,7 +152,9 @@ class MeasuredLevel:
     @property
     def invalid_reason(self) -> str | None:
         """Why the numbers may not be scored; None where they may."""
-        return invalid_reason(self.metrics, self.cache_state, self.counters_before, self.counters_after)
+        return invalid_reason(
+            self.metrics, self.cache_state, self.client_limited, self.counters_before, self.counters_after
+        )
 
     @property
     def comparable(self) -> bool:

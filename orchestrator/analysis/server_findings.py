@@ -9,7 +9,6 @@ from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
 from orchestrator.analysis.finding import Finding, ladder_of, trials_text
 from orchestrator.analysis.rows import Row, by_trial
-from orchestrator.analysis.validity import client_limit
 from orchestrator.offered_load import Load
 
 
@@ -204,7 +203,7 @@ def client_limits(rows: Sequence[Row]) -> list[Finding]:
     """Levels in which the load generator was measured, not the server."""
     found = []
     for row in rows:
-        if row.level is not None and (why := client_limit(row.level.metrics)) is not None:
+        if row.level is not None and (why := row.level.client_limited) is not None:
             label = row.level.load.label
             text = f"Trial {row.trial.trial} at {label} is not compared: {why}."
             found.append(Finding("client_limited", text, {"trial": row.trial.trial, "level": label}))

@@ -52,7 +52,7 @@ class CounterSeries:
     def readings(self) -> tuple[Reading, ...]:
         """What was read so far; a page of another format is left out."""
         found = []
-        for at_s, text in list(self._pages):
+        for t_s, text in list(self._pages):
             with contextlib.suppress(ValueError):
-                found.append(Reading(at_s, parse_metrics(text)))
+                found.append(Reading(t_s, parse_metrics(text)))
         return tuple(found)

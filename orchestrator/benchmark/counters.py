@@ -11,7 +11,8 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 _PREFIXES = ("sglang:", "sglang_")
-_COUNTERS = ("_total", "_sum", "_count")
+_RISING = ("_total", "_count")
+_COUNTERS = (*_RISING, "_sum")
 #: Prometheus' own, of a server with one process; the only one kept that is not SGLang's.
 START_TIME = "process_start_time_seconds"
 #: Gauges that add up over the workers of a server (data-parallel ranks); of the others the largest is kept.
@@ -92,14 +93,15 @@ def delta(before: Mapping[str, float], after: Mapping[str, float], name: str) ->
 def restarted(before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
     """What shows that the server began anew in between; None where nothing does.
 
-    Its process start time where it tells one, else a counter that fell: those of one process never do.
+    Its process start time where it tells one, else a counter that fell: those of one process never do. The sum of a
+    histogram may, of values below 0.
     """
     was, now = before.get(START_TIME), after.get(START_TIME)
     if was is not None and now is not None and was != now:
         return "its start time changed"
     for name, value in before.items():
-        # Sums of many numbers may differ in their last digits.
-        if name.endswith(_COUNTERS) and after.get(name, value) < value - 1e-6 * abs(value):
+        # Sums over ranks may differ in their last digits.
+        if name.endswith(_RISING) and after.get(name, value) < value - 1e-6 * abs(value):
             return f"its counter {name} fell"
     return None
 

@@ -54,7 +54,7 @@ class RequestRecord:
 class Reading:
     """The server's counters and gauges at one instant of the load generator's clock."""
 
-    at_s: float
+    t_s: float
     #: As those of `LevelRecord`.
     values: Mapping[str, float]
 

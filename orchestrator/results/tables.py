@@ -61,10 +61,10 @@ def requests_table(level: LevelRecord, *, trial: int, attempt: int, start_id: st
 
 def counters_table(level: LevelRecord, *, trial: int, attempt: int, start_id: str | None) -> pa.Table:
     """A level's readings of the server's counters as a COUNTERS table."""
-    read = [(r.at_s, name, value) for r in level.series for name, value in r.values.items()]
+    read = [(r.t_s, name, value) for r in level.series for name, value in r.values.items()]
     constants = {"trial": trial, "attempt": attempt, "start_id": start_id, **_load_columns(level.load)}
     columns: dict[str, Any] = {name: [value] * len(read) for name, value in constants.items()}
-    for position, name in enumerate(("at_s", "name", "value")):
+    for position, name in enumerate(("t_s", "name", "value")):
         columns[name] = [values[position] for values in read]
     return COUNTERS.table(columns)
 

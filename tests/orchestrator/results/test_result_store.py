@@ -371,8 +371,8 @@ def test_the_servers_counters_over_each_level_are_kept_beside_it(store: ResultSt
     for _ in range(2):
         whole = table(store.counters_file(12), COUNTERS)
         [first, other, second] = rows_of(whole, Load(8, repeat=1)).to_pylist()
-        assert (first["at_s"], first["name"], first["value"]) == (1.0, "a_total", 1.0)
-        assert (other["name"], second["at_s"], second["value"]) == ("b", 2.0, 9.0)
+        assert (first["t_s"], first["name"], first["value"]) == (1.0, "a_total", 1.0)
+        assert (other["name"], second["t_s"], second["value"]) == ("b", 2.0, 9.0)
         assert rows_of(whole, Load(request_rate=2.5)).num_rows == 3
         assert not list(store.journal(12).glob("*.counters.arrow"))
         # Made again, it stays the same.

@@ -196,6 +196,7 @@ FOURTH = {
     "accept_rate",
     "queue_time_ms",
     "invalid_reason",
+    "client_limited",
     "warmup_s",
     "warmup_stable",
     "ended_by",
