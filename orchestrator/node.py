@@ -254,7 +254,7 @@ class Node:
             counters_after=record.counters_after,
             level_changes=changes(told),
             retraction_events=retractions(told),
-            client_limited=client_limit(metrics, workload.level),
+            client_limited=client_limit(metrics, workload),
         )
         return level, record, look
 

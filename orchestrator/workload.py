@@ -62,12 +62,15 @@ class Level(Frozen):
 class Arrivals(Frozen):
     """When the requests of an open loop come: `gamma` with a shape of `burstiness`, of which `poisson` is that of 1.
 
-    Up to `max_in_flight` are open at once; a request beyond waits, and the level then says that it fell behind.
+    Up to `max_in_flight` are open at once; a request beyond waits. Where one in a hundred leaves later than
+    `max_lag_ms` after its turn the level is invalid: by default 10 ms, less than any first token takes, or a tenth of
+    the mean gap where that is more, which bends the arrivals less than their own chance does.
     """
 
     kind: Literal["poisson", "constant", "gamma"] = "poisson"
     burstiness: float = Field(1.0, gt=0)
     max_in_flight: int = Field(1024, ge=1)
+    max_lag_ms: float | None = Field(None, gt=0)
     seed: int = 0
 
     @model_validator(mode="after")
@@ -75,6 +78,10 @@ class Arrivals(Frozen):
         if self.kind != "gamma" and self.burstiness != 1.0:
             raise ValueError(f"burstiness {self.burstiness} goes with kind gamma; {self.kind} has none")
         return self
+
+    def lag_limit_ms(self, request_rate: float) -> float:
+        """How late a request may leave at so many per second."""
+        return self.max_lag_ms or max(10.0, 0.1 * 1000 / request_rate)
 
 
 class Slo(Frozen):

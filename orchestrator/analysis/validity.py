@@ -11,7 +11,7 @@ from typing import Literal
 
 from orchestrator.benchmark.counters import Flush, delta, restarted
 from orchestrator.benchmark.records import LevelMetrics
-from orchestrator.workload import Level
+from orchestrator.workload import Workload
 
 #: flushed: the flush was confirmed (status 200 while idle); unique: it was not, but (almost) no prompt token was found
 #: cached; warm: some were; unknown: the flush was not confirmed, and nobody tells what was cached.
@@ -22,9 +22,6 @@ CacheState = Literal["flushed", "unique", "warm", "unknown"]
 MAX_CACHED_SHARE = 0.05
 #: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
 MAX_FAILED_SHARE = 0.01
-#: An open loop offers what it says only where requests leave in their turn: the limit is this, or a tenth of the mean
-#: gap where that is more. Less is lost in what arrival times differ by anyway.
-MIN_SEND_LAG_MS, SEND_LAG_SHARE = 10.0, 0.1
 
 
 def failed_share(metrics: LevelMetrics) -> float:
@@ -65,20 +62,16 @@ def invalid_reason(
     return "; ".join(found) or None
 
 
-def client_limit(metrics: LevelMetrics, level: Level) -> str | None:
+def client_limit(metrics: LevelMetrics, workload: Workload) -> str | None:
     """Why the load generator, not the server, is what was measured; None where it is not, or nobody knows."""
     rate, send_lag_ms = metrics.load.request_rate, metrics.send_lag_ms_p99
     cpu, lag_ms = metrics.client_cpu_share, metrics.client_lag_ms
     found = []
-    if cpu is not None and cpu > level.max_client_cpu:
+    if cpu is not None and cpu > workload.level.max_client_cpu:
         found.append(f"the load generator was the limit: it used {cpu:.2f} of its core")
-    if lag_ms is not None and lag_ms > level.max_client_lag_ms:
+    if lag_ms is not None and lag_ms > workload.level.max_client_lag_ms:
         found.append(f"the load generator's event loop ran {lag_ms:.0f} ms late (p99)")
-    if (
-        rate is not None
-        and send_lag_ms is not None
-        and send_lag_ms > max(MIN_SEND_LAG_MS, SEND_LAG_SHARE * 1000 / rate)
-    ):
+    if rate is not None and send_lag_ms is not None and send_lag_ms > workload.arrivals.lag_limit_ms(rate):
         found.append(f"the load generator fell behind its schedule: it sent {send_lag_ms:.0f} ms late (p99)")
     return "; ".join(found) or None
 

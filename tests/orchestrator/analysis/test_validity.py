@@ -14,7 +14,7 @@ from orchestrator.analysis.rows import MeasuredLevel, Row, metric_value
 from orchestrator.analysis.validity import client_limit
 from orchestrator.offered_load import Load
 from orchestrator.results.tables import measurements_table, rows_from
-from orchestrator.workload import Level
+from orchestrator.workload import Arrivals, Level, Workload
 
 Build = Callable[..., Row]
 
@@ -22,7 +22,7 @@ Build = Callable[..., Row]
 def changed(row: Row, figures: Mapping[str, Any] = {}, **level: Any) -> Row:
     assert row.level is not None
     metrics = dataclasses.replace(row.level.metrics, **figures)
-    level = {"client_limited": client_limit(metrics, Level()), **level}
+    level = {"client_limited": client_limit(metrics, Workload()), **level}
     return dataclasses.replace(row, level=dataclasses.replace(row.level, metrics=metrics, **level))
 
 
@@ -122,3 +122,11 @@ def test_metrics_of_users_gpus_and_speculation_are_scored_as_well(build_row: Bui
     assert (
         metric_value([changed(row, {"goodput_requests_per_s": 0.0})], Metric.parse("goodput_requests_per_s@8")) is None
     )
+
+
+def test_a_workload_may_set_the_limits_of_its_load_generator(build_row: Build) -> None:
+    figures = {"client_cpu_share": 0.97, "client_lag_ms": 90.0, "send_lag_ms_p99": 90.0}
+    metrics = level(changed(build_row(1, RATE), figures)).metrics
+    wide = Workload(level=Level(max_client_cpu=1.0, max_client_lag_ms=100.0), arrivals=Arrivals(max_lag_ms=100.0))
+    assert (client_limit(metrics, Workload()) or "").count(";") == 2
+    assert client_limit(metrics, wide) is None
