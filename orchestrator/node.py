@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import platform
+import resource
 import shutil
 import socket
 import tempfile
@@ -43,6 +44,7 @@ from orchestrator.offered_load import Load
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
 from orchestrator.pulse import Pulse
 from orchestrator.results.tables import counters_table, requests_table
+from orchestrator.workload import Workload
 
 #: Ordinal of the baseline, whose output the others are compared with.
 _BASELINE = 0
@@ -50,6 +52,8 @@ _BASELINE = 0
 _DEATH_S = 3.0
 #: Failure phase of a server that had been ready.
 _UNDER_LOAD = "benchmark"
+#: Open files of this process beside the sockets of a level: Ray's own, logs, libraries.
+_OTHER_FILES = 1024
 
 
 class NodeTrial(tune.Trainable):
@@ -159,6 +163,7 @@ class Node:
             "versions": {**self._launcher.versions(), **_own_versions()},
         }
         stop_leftovers(context.study_id, context.run_id)
+        _allow_open_files(context.workload)
 
     def launch(self, plan: TrialPlan, pulse: Pulse) -> ServerHandle:
         """Start the trial's server, unless it is known to fail; raises a LaunchError."""
@@ -327,6 +332,16 @@ def _posted(plan: TrialPlan, start: StartInfo, level: MeasuredLevel, record: Lev
         return make(record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
 
     return LevelReport(start, level, table(requests_table), table(counters_table) if record.series else None)
+
+
+def _allow_open_files(workload: Workload) -> None:
+    """Let this process open a socket for each request in flight, as far as the system lets it."""
+    most = max([*workload.concurrency, *(workload.arrivals.max_in_flight for _ in workload.request_rate)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
 
 
 def _own_versions() -> dict[str, str]:

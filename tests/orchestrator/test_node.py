@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -316,3 +317,13 @@ def test_a_real_server_tells_what_it_made_of_a_setting(run: Run) -> None:
     assert all(1.5 < (m.accept_length or 0) <= 4 for m in metrics)
     assert start.stop_report is not None
     assert start.stop_report["proven"] is True
+
+
+def test_a_node_may_open_a_socket_for_each_request_in_flight(run: Run) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        run(kept=[1, 4])
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(4 + 1024, before[1]), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
