@@ -86,7 +86,7 @@ class NodeTrial(tune.Trainable):
         with self._pulse.of(plan.ordinal) as pulse:
             try:
                 done = ray.get(self._board.kept.remote(plan.ordinal))
-                ladder = [c for c in self._context.workload.concurrency if c not in done]
+                ladder = [c for c in plan.ladder if c not in done]
                 server: ServerHandle | None = None
                 # Where every level is on disk, only the trial's end got lost: no server is started for that.
                 for concurrency in ladder:

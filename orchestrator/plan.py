@@ -70,6 +70,8 @@ class TrialPlan:
     attempt: int
     flags: dict[str, Any]
     env: dict[str, str]
+    #: The levels to measure, in this order.
+    ladder: tuple[int, ...]
 
 
 Event = Literal["ready", "level", "end"]

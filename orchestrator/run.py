@@ -25,6 +25,7 @@ from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.rows import metric_value
+from orchestrator.analysis.winner import best_searched
 from orchestrator.board import Stop, start_board
 from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
 from orchestrator.conductor import Conductor, Finished, Identification
@@ -33,7 +34,7 @@ from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launche
 from orchestrator.report.console import own_terminal
 from orchestrator.report.estimate import recent_starts
 from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
-from orchestrator.report.summary import best_trial, fixed_settings, print_summary
+from orchestrator.report.summary import fixed_settings, print_summary
 from orchestrator.resolve import Resolved
 from orchestrator.results.store import ResultStore
 from orchestrator.search.study import Study, open_storage
@@ -260,7 +261,7 @@ class _Run:
         wanted = Stop(min(self._signals, Stop.NOW))
         if wanted > self._asked:
             self._asked = wanted
-            self.conductor.ended = self.conductor.ended or "stopped"
+            self.conductor.finish("stopped")
             ray.get(self._board.stop.remote(wanted))
             self._display.say("stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now")
 
@@ -281,7 +282,7 @@ class _Run:
         conductor = self.conductor
         trials = dict(conductor.known)
         objective = self._config.score.objective
-        best = best_trial(self._config, trials)
+        best = best_searched(trials, objective, self._config.limits)
         score = None if best is None else metric_value(trials[best], objective.metric)
         done = conductor.done
         ray.get(self._board.progress.remote(done, score))
@@ -289,7 +290,7 @@ class _Run:
             Snapshot(
                 simulated=self._resolved.simulated,
                 done=done,
-                trials=self._config.budget.trials,
+                trials=conductor.planned,
                 elapsed_s=time.monotonic() - self._began,
                 left_s=conductor.left_s(),
                 nodes=tuple(ray.get(self._board.nodes.remote())),

@@ -20,8 +20,8 @@ from orchestrator.results.files import StoreError, sync_folder, write_bytes
 from orchestrator.results.store import ResultStore
 from orchestrator.yaml_source import ConfigError, parse_sweep
 
-#: What may change between two runs of a study: neither moves a measurement or what Optuna was told.
-_FREE = ("budget", "pareto")
+#: What may change between two runs of a study: none moves a measurement or what Optuna was told.
+_FREE = ("budget", "pareto", "repeats")
 #: What a study leaves behind once trials began.
 _RESULTS = ("study.db", "trials", "journal", "requests")
 #: Words that one version of YAML or another reads as something else than text.

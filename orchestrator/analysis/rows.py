@@ -41,6 +41,7 @@ class TrialInfo:
     #: Optuna's number of the same trial; shifts from run to run.
     optuna_number: int | None
     role: str
+    #: The how-manieth repeat of the trial `repeats`, or round of the confirmation; 0 for a trial of the search.
     repeat: int
     simulated: bool
     #: The simulated server's performance model; None for a real server.
@@ -55,6 +56,8 @@ class TrialInfo:
     launch_command: str | None
     #: GPUs of the node that the server holds.
     gpus: int
+    #: The trial whose setting this one starts again, see `search.repeats`; None for a trial of the search.
+    repeats: int | None = None
 
     @property
     def speculative(self) -> bool:

@@ -56,6 +56,8 @@ def pareto_front(
     """
     rows = list(rows)
     all_simulated(rows)
+    # Starts made again are no settings of their own.
+    rows = [row for row in rows if row.trial.repeats is None]
     candidates: list[ParetoPoint] = []
     excluded: dict[int, str] = {}
     for trial, group in by_trial(rows).items():
@@ -89,7 +91,7 @@ def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
     levels: list[tuple[Row, int, float, float, float | None]] = []
     for row in rows:
         rate = row.output_tokens_per_s
-        if rate is None or row.level is None:
+        if rate is None or row.level is None or row.trial.repeats is not None:
             continue
         if row.outcome.state in ("complete", "interrupted"):
             users, gpus = row.level.concurrency, row.trial.gpus

@@ -117,7 +117,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _TRIAL = column("trial", _ORDINAL, "ordinal of the trial in the study, 0 for the baseline", required=True)
 _SIMULATED = column("simulated", _BOOL, "measured on a simulated server", required=True)
 _IDENTITY = column("identity", _TEXT, "hash of the canonical configuration", required=True)
-_ROLE = column("role", _TEXT, "baseline, candidate, ...", required=True)
+_ROLE = column("role", _TEXT, "baseline, candidate, sentinel or confirmation", required=True)
 _SETTINGS = (
     column("requested_flags", _TEXT, "server flags as asked for", json=True, required=True),
     column("requested_env", _TEXT, "environment as asked for", json=True, required=True),
@@ -136,7 +136,7 @@ _LATENCIES = {
 
 MEASUREMENTS = TableSchema(
     "orchestrator.measurements",
-    3,
+    4,
     (
         column("study", _TEXT, "name of the study", required=True),
         column("study_id", _TEXT, "differs between studies of one name", required=True),
@@ -144,6 +144,7 @@ MEASUREMENTS = TableSchema(
         column("optuna_number", _ORDINAL, "number of the trial in the Optuna storage"),
         _ROLE,
         column("repeat", _ORDINAL, "0 for the first measurement of this configuration", required=True),
+        column("repeats", _ORDINAL, "the trial whose configuration is started again; null in the search"),
         column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
         column("start_id", _TEXT, "the server start the level was measured on"),
         column("state", _TEXT, "of the trial: complete, failed, interrupted or infeasible", required=True),

@@ -30,6 +30,7 @@ workload: {concurrency: [1, 4]}
 score: {metric: output_tokens_per_s, concurrency: 4}
 constraints: ["ttft_ms.p99@4 <= 150"]
 budget: {trials: 4}
+repeats: {share: 0}
 sampler: {kind: random, seed: 5}
 """
 Build = Callable[..., Row]
@@ -83,7 +84,7 @@ class Desk:
             return None
         start = self.start(plan)
         self.conductor.report(key, Report("ready", start=start))
-        for concurrency in self.config.workload.concurrency:
+        for concurrency in plan.ladder:
             if concurrency not in self.kept.get(plan.ordinal, set()):
                 self.measure(key, plan, start, concurrency, rate=rate, **figures)
         self.now += took_s

@@ -113,7 +113,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         board, trial = Board(), NodeTrial.__new__(NodeTrial)
         board.on_disk = list(kept)
         trials.append(trial)
-        trial.setup({"context": context, "board": board, "plan": TrialPlan(ordinal, 1, dict(flags or {}), variables)})
+        plan = TrialPlan(ordinal, 1, dict(flags or {}), variables, context.workload.concurrency)
+        trial.setup({"context": context, "board": board, "plan": plan})
         reports: list[Report] = []
         while not reports or reports[-1].event != "end":
             reports.append(trial.step()["report"])

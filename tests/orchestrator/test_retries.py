@@ -39,7 +39,7 @@ def test_what_another_start_may_not_meet_is_tried_once_more_and_then_given_up(de
     d.run("a")
     first = d.fail("b", kind, "the port is taken")
     # It has no end yet: it costs no budget, and its file says why.
-    assert (d.conductor.remaining, d.conductor.ended) == (3, None)
+    assert (d.conductor.planned, d.conductor.done, d.conductor.ended) == (4, 1, None)
     assert d.outcome(1) == Outcome("interrupted", kind, "the port is taken", "loading weights")
     again = d.fail("c", kind)
     assert (again.ordinal, again.attempt, again.flags) == (1, 2, first.flags)

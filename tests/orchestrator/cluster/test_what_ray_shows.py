@@ -69,7 +69,7 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         assert job.metadata["study"] == "seen"
 
         board = start_board("seen")
-        plan = TrialPlan(ordinal=7, attempt=1, flags={}, env={})
+        plan = TrialPlan(ordinal=7, attempt=1, flags={}, env={}, ladder=context.workload.concurrency)
         owner = ray.remote(NodeTrial).options(num_gpus=8).remote({"context": context, "board": board, "plan": plan})
         events = [ray.get(owner.train.remote())["report"] for _ in range(3)]
         assert [e.event for e in events] == ["ready", "level", "end"]
