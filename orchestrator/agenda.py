@@ -53,13 +53,14 @@ class Agenda:
     def _confirmation_cost(self) -> float:
         """A start that measures the score's level alone, in whole trials: as the baseline took, once that is known."""
         rows = self._known.get(0) or ()
-        levels = {row.level.concurrency: row.level.level_wall_s for row in rows if row.level}
-        score = self._config.score.concurrency
-        if not levels or score not in levels or len(levels) < len(self._config.workload.concurrency):
+        levels = {row.level.load: row.level.level_wall_s for row in rows if row.level}
+        score = self._config.score.objective.metric.load
+        if not set(self._config.workload.ladder) <= set(levels):
             return confirmation_cost(self._config)
         start = rows[0].start
         around_s = (start.startup_wall_s or 0.0) + (start.teardown_s or 0.0)
-        return (around_s + levels[score]) / (around_s + sum(levels.values()))
+        whole_s = sum(levels[load] for load in self._config.workload.ladder)
+        return (around_s + levels[score]) / (around_s + whole_s)
 
     def _launched(self) -> list[Launched]:
         objective, limits = self._config.score.objective, self._config.limits

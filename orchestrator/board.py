@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from launchers.base import StartProgress
 from orchestrator.analysis.rows import MeasuredLevel, StartInfo
+from orchestrator.offered_load import Load
 
 
 class Stop(IntEnum):
@@ -56,7 +57,7 @@ class NodeStatus:
     ordinal: int
     phase: str
     #: The level being measured, and its measured and planned requests.
-    concurrency: int | None = None
+    load: Load | None = None
     done: int = 0
     total: int = 0
     output_tokens_per_s: float | None = None
@@ -70,8 +71,8 @@ class Board:
     def __init__(self, study: str) -> None:
         self._study = study
         self._stop = Stop.NO
-        self._levels: dict[tuple[int, int], LevelReport] = {}
-        self._kept: dict[int, list[int]] = {}
+        self._levels: dict[tuple[int, Load], LevelReport] = {}
+        self._kept: dict[int, list[Load]] = {}
         self._logs: dict[str, bytes] = {}
         self._nodes: dict[str, NodeStatus] = {}
         self._metrics = _Metrics(study)
@@ -89,12 +90,12 @@ class Board:
 
     def post(self, ordinal: int, report: LevelReport) -> None:
         """A node has measured a level."""
-        self._levels[ordinal, report.level.concurrency] = report
+        self._levels[ordinal, report.level.load] = report
         self._metrics.level(ordinal, report.level)
 
-    def take(self, ordinal: int, concurrency: int) -> LevelReport | None:
+    def take(self, ordinal: int, load: Load) -> LevelReport | None:
         """The driver fetches a level, once."""
-        return self._levels.pop((ordinal, concurrency), None)
+        return self._levels.pop((ordinal, load), None)
 
     def post_log(self, name: str, text: bytes) -> None:
         """A node that does not see the study's folder hands over the log of a start."""
@@ -105,11 +106,11 @@ class Board:
         logs, self._logs = self._logs, {}
         return logs
 
-    def keep(self, ordinal: int, concurrencies: list[int]) -> None:
+    def keep(self, ordinal: int, loads: list[Load]) -> None:
         """The driver has these levels of the trial on disk: a further start need not measure them."""
-        self._kept[ordinal] = sorted({*self._kept.get(ordinal, []), *concurrencies})
+        self._kept[ordinal] = sorted({*self._kept.get(ordinal, []), *loads})
 
-    def kept(self, ordinal: int) -> list[int]:
+    def kept(self, ordinal: int) -> list[Load]:
         """The levels of the trial that are on disk."""
         return self._kept.get(ordinal, [])
 
@@ -152,7 +153,9 @@ class _Metrics:
                 self._phase.set(value, {**self._tags, "trial": str(status.ordinal), "phase": status.phase})
 
     def level(self, ordinal: int, level: MeasuredLevel) -> None:
-        tags = {**self._tags, "trial": str(ordinal), "concurrency": str(level.concurrency)}
+        if level.load.repeat:
+            return
+        tags = {**self._tags, "trial": str(ordinal), "concurrency": level.load.text}
         if level.metrics.output_tokens_per_s is not None:
             self._rate.set(level.metrics.output_tokens_per_s, tags)
         if level.metrics.accept_length is not None:

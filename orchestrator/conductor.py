@@ -5,6 +5,7 @@ For every end: write, then tell. A trial's files are on disk before Optuna hears
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from orchestrator.analysis.agreement import judged, lossy_thresholds
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
 from orchestrator.board import LevelReport
 from orchestrator.config import SweepConfig
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report, TrialPlan
 from orchestrator.remedies import environment, retried, settled, stops_study
 from orchestrator.results.store import ResultStore
@@ -73,8 +75,8 @@ class Conductor:
         identification: Identification,
         *,
         nodes: Callable[[], int],
-        fetch: Callable[[int, int], LevelReport | None],
-        keep: Callable[[int, list[int]], None],
+        fetch: Callable[[int, Load], LevelReport | None],
+        keep: Callable[[int, list[Load]], None],
         on_end: Callable[[Finished], None] = lambda done: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -138,6 +140,11 @@ class Conductor:
         return sum(rows[0].outcome.state != "interrupted" for rows in list(self.known.values()))
 
     @property
+    def remaining(self) -> int:
+        """Trials of the search that the budget still holds, those that run now taken off."""
+        return self._agenda.remaining(self.live.values())
+
+    @property
     def planned(self) -> int:
         """Trials that the budget comes to, repeats included: about, before the search is over."""
         return self.done + len(self.live) + self._agenda.left(self.live.values())
@@ -176,7 +183,7 @@ class Conductor:
         self.live[key] = trial
         self._started[key] = self._clock()
         levels = [row.level for row in self.store.levels(trial.ordinal)]
-        self._keep(trial.ordinal, [level.concurrency for level in levels if level and level.comparable])
+        self._keep(trial.ordinal, [level.load for level in levels if level and level.comparable])
         return self._plan(trial)
 
     def _time_for(self, starts: int) -> bool:
@@ -189,14 +196,18 @@ class Conductor:
         return spent + each * math.ceil(starts / max(1, self._nodes())) <= limit
 
     def _plan(self, trial: Trial) -> TrialPlan:
-        score, ladder = self.config.score.concurrency, self.config.workload.concurrency
         return TrialPlan(
-            trial.ordinal,
-            trial.attempt,
-            dict(trial.candidate.flags),
-            environment(trial),
-            (score,) if trial.role == "confirmation" else ladder,
+            trial.ordinal, trial.attempt, dict(trial.candidate.flags), environment(trial), self._ladder(trial)
         )
+
+    def _ladder(self, trial: Trial) -> tuple[Load, ...]:
+        """The levels that the trial measures."""
+        score, ladder = self.config.score.objective.metric.load, self.config.workload.ladder
+        if trial.role == "confirmation":
+            return (score,)
+        # Once more in the same start: how far two levels of one server lie apart.
+        again = trial.role == "baseline" and self.config.repeats.aa and self.config.repeats.share
+        return (*ladder, dataclasses.replace(score, repeat=1)) if again else ladder
 
     # ---- taking back -----------------------------------------------------------------------------------
 
@@ -207,18 +218,18 @@ class Conductor:
             self._baseline_up = True
             if report.start is not None and report.start.outputs is not None:
                 self._reference = report.start
-        if report.event == "level" and report.concurrency is not None:
-            self._write(trial, report.concurrency)
+        if report.event == "level" and report.load is not None:
+            self._write(trial, report.load)
 
-    def _write(self, trial: Trial, concurrency: int) -> None:
-        measured = self._fetch(trial.ordinal, concurrency)
+    def _write(self, trial: Trial, load: Load) -> None:
+        measured = self._fetch(trial.ordinal, load)
         if measured is None:
-            raise StudyFailed(f"the level C={concurrency} of trial {trial.ordinal} was measured but got lost")
+            raise StudyFailed(f"the level {load.label} of trial {trial.ordinal} was measured but got lost")
         start = self._judged(trial, measured.start)
         self.store.write_level(self._info(trial), start, measured.level, measured.requests)
         # One that cannot be compared is measured again, should the trial start once more.
         if measured.level.comparable:
-            self._keep(trial.ordinal, [concurrency])
+            self._keep(trial.ordinal, [load])
 
     def _judged(self, trial: Trial, start: StartInfo) -> StartInfo:
         """The start with its output compared with the baseline's."""

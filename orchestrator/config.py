@@ -255,15 +255,15 @@ class SweepConfig(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepConfig:
-        ladder = self.workload.concurrency
+        ladder = self.workload.ladder
         wanted: list[tuple[tuple[str | int, ...], Metric]] = [
             (("score", "concurrency"), self.score.objective.metric),
             *((("pareto", i), parse_objective(text).metric) for i, text in enumerate(self.pareto)),
             *((("constraints", i), limit.metric) for i, limit in enumerate(self.limits)),
         ]
         for path, metric in wanted:
-            if metric.concurrency not in ladder:
-                raise located(path, f"{metric} is not measured: the ladder is {list(ladder)}")
+            if metric.load not in ladder:
+                raise located(path, f"{metric} is not measured: the ladder is [{', '.join(c.text for c in ladder)}]")
         for section in ("flags", "env"):
             fixed, searched = getattr(self.server, section), getattr(self.space, section)
             for name in searched:

@@ -37,6 +37,7 @@ from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
 from orchestrator.board import LevelReport
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
 from orchestrator.pulse import Pulse
 from orchestrator.results.tables import requests_table
@@ -86,10 +87,10 @@ class NodeTrial(tune.Trainable):
         with self._pulse.of(plan.ordinal) as pulse:
             try:
                 done = ray.get(self._board.kept.remote(plan.ordinal))
-                ladder = [c for c in plan.ladder if c not in done]
+                ladder = [load for load in plan.ladder if load not in done]
                 server: ServerHandle | None = None
                 # Where every level is on disk, only the trial's end got lost: no server is started for that.
-                for concurrency in ladder:
+                for load in ladder:
                     if server is None:
                         began = time.monotonic()
                         server = self._node.launch(plan, pulse)
@@ -99,7 +100,7 @@ class NodeTrial(tune.Trainable):
                     if pulse.stop:
                         outcome = Outcome("interrupted")
                         break
-                    measured = self._node.measure(server, concurrency, pulse)
+                    measured = self._node.measure(server, load, pulse)
                     if measured is None:
                         outcome = Outcome("interrupted")
                         break
@@ -108,7 +109,7 @@ class NodeTrial(tune.Trainable):
                     table = requests_table(record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
                     report = LevelReport(start, level, table)
                     ray.get(self._board.post.remote(plan.ordinal, report))
-                    yield Report("level", concurrency=concurrency)
+                    yield Report("level", load=load)
                     outcome = self._node.failure(server, level, record)
                     if outcome is not None:
                         break
@@ -212,7 +213,7 @@ class Node:
         return dataclasses.replace(start, outputs=outputs, outputs_alone=alone)
 
     def measure(
-        self, server: ServerHandle, concurrency: int, pulse: Pulse
+        self, server: ServerHandle, load: Load, pulse: Pulse
     ) -> tuple[MeasuredLevel, LevelRecord, ReadBack] | None:
         """One level, what it was computed from, and the server after it; None when it was cancelled.
 
@@ -221,15 +222,15 @@ class Node:
         workload = self._context.workload
         began = time.monotonic()
         logged = readback.log_size(server)
-        pulse.enter("flushing", concurrency)
+        pulse.enter("flushing", load)
         flush = flush_cache(server.url, api_key=server.api_key)
-        pulse.enter("measuring", concurrency)
-        attention = Attention(server, pulse, f"under {concurrency} users")
+        pulse.enter("measuring", load)
+        attention = Attention(server, pulse, load.when)
         record = asyncio.run(
             run_level(
                 server.url,
                 workload,
-                concurrency,
+                load,
                 model=server.model,
                 api_key=server.api_key,
                 on_progress=attention.progress,
@@ -257,7 +258,7 @@ class Node:
 
     def failure(self, server: ServerHandle, level: MeasuredLevel, record: LevelRecord) -> Outcome | None:
         """Why the trial cannot go on after a level; None when it can."""
-        at = f"under {level.concurrency} users"
+        at = level.load.when
         if not server.alive() and (error := server.failure()) is not None:
             kind = ServerCrashed.kind if isinstance(error, UnknownFailure) else error.kind
             return Outcome("failed", kind, f"{at}: {error.message}", _UNDER_LOAD)

@@ -11,6 +11,7 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator import config as schema
 from orchestrator.analysis.rows import Outcome, StartInfo
+from orchestrator.offered_load import Load
 from orchestrator.workload import Workload
 
 
@@ -70,8 +71,8 @@ class TrialPlan:
     attempt: int
     flags: dict[str, Any]
     env: dict[str, str]
-    #: The levels to measure, in this order.
-    ladder: tuple[int, ...]
+    #: The levels that this trial measures, in their order.
+    ladder: tuple[Load, ...]
 
 
 Event = Literal["ready", "level", "end"]
@@ -82,7 +83,7 @@ class Report:
     """What one step of a trial tells the driver. Levels travel by the board; here is only which one."""
 
     event: Event
-    concurrency: int | None = None
+    load: Load | None = None
     #: With `end`: how it ended, on which start, and whether nothing of the server is left.
     outcome: Outcome | None = None
     start: StartInfo | None = None

@@ -14,6 +14,7 @@ import ray
 from launchers.base import Phase, StartProgress
 from orchestrator.benchmark.load import Progress
 from orchestrator.board import NodeStatus, StartStatus, Stop
+from orchestrator.offered_load import Load
 
 _BEAT_S = 0.25
 
@@ -49,10 +50,10 @@ class Pulse:
                 with contextlib.suppress(ray.exceptions.RayError):
                     ray.get(self._board.leave.remote(self._node))
 
-    def enter(self, phase: str, concurrency: int | None = None) -> None:
+    def enter(self, phase: str, load: Load | None = None) -> None:
         """A phase begins; the board knows at once."""
         if self._status:
-            self._status = NodeStatus(self._node, self._status.ordinal, phase, concurrency)
+            self._status = NodeStatus(self._node, self._status.ordinal, phase, load)
             self._wake.set()
 
     def starting(self, progress: StartProgress) -> None:

@@ -197,7 +197,7 @@ class _Run:
 
     def _ended(self, done: Finished) -> None:
         self._keep_logs()
-        levels = [(r.level.concurrency, r.output_tokens_per_s) for r in done.rows if r.level]
+        levels = [(r.level.load, r.output_tokens_per_s) for r in done.rows if r.level]
         note = done.outcome.failure_message or ""
         text = trial_line(
             done.trial.ordinal,

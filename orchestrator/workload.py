@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from orchestrator.fields import Frozen, as_tuple
+from orchestrator.offered_load import Load
 
 
 class SyntheticDataset(Frozen):
@@ -66,3 +67,8 @@ class Workload(Frozen):
         if list(ladder) != sorted(set(ladder)):
             raise ValueError("the ladder goes up, each concurrency once: [1, 8, 32]")
         return ladder
+
+    @property
+    def ladder(self) -> tuple[Load, ...]:
+        """The levels of a trial, in the order in which they are measured."""
+        return tuple(map(Load, self.concurrency))

@@ -17,6 +17,7 @@ from orchestrator.analysis.objectives import Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.winner import floor_of
 from orchestrator.benchmark.intervals import Interval
+from orchestrator.offered_load import Load
 
 #: What starts differ by is not known: no setting was started twice.
 _ONE_START = "one start of each, and what starts differ by was not measured"
@@ -50,7 +51,7 @@ class Compared:
         """The figures of it."""
         assert self.row.level is not None
         return {
-            "concurrency": self.row.level.concurrency,
+            "concurrency": self.row.level.load.concurrency,
             "trial": self.row.trial.trial,
             "output_tokens_per_s": self.value,
             "gain_percent": 100 * (self.ratio.mean - 1),
@@ -60,7 +61,7 @@ class Compared:
         }
 
 
-def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: int | None = None) -> list[Finding]:
+def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: Load | None = None) -> list[Finding]:
     """Best candidate against the baseline at each concurrency, by output tokens/s in full concurrency.
 
     Nothing is said of `known_at`, where a confirmation has told it.
@@ -79,21 +80,21 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: int | N
             f"at C={c} trial {found.row.trial.trial} comes closest ({found.percent})" for c, found in best.items()
         )
         text = f"Nothing beats the baseline: {closest}."
-        data = {"baseline": {c: value.value for c, value in base.items()}, "best": [b.data for b in best.values()]}
+        data = {"baseline": {c: value.value for c, value in base.items()}, "best": {c: b.data for c, b in best.items()}}
         return [Finding("nothing_beats_baseline", text, data)]
     first = next(row.trial for row in rows if row.trial.role == "baseline")
     common = {**first.requested_flags, **first.requested_env}
     return [
         _gain(found, unit, settings_text(found.row, common), floors[c] is not None)
         for c, found in best.items()
-        if c != known_at
+        if Load(c) != known_at
     ]
 
 
 def _gain(found: Compared, unit: str, settings: str, starts_known: bool) -> Finding:
     level = found.row.level
     assert level is not None
-    concurrency, trial, accepted = level.concurrency, found.row.trial.trial, level.metrics.accept_length
+    concurrency, trial, accepted = level.load.concurrency, found.row.trial.trial, level.metrics.accept_length
     data = found.data | {"baseline_output_tokens_per_s": found.base, "settings": settings}
     if found.value <= found.base:
         text = (
@@ -151,7 +152,7 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
 
 def floor_at(rows: Iterable[Row], concurrency: int) -> NoiseFloor | None:
     """What the throughput of starts of one setting differs by at a concurrency."""
-    return floor_of(rows, Metric("output_tokens_per_s", None, concurrency))
+    return floor_of(rows, Metric("output_tokens_per_s", None, Load(concurrency)))
 
 
 def baseline_at(rows: Iterable[Row], concurrency: int) -> Value | None:
@@ -160,7 +161,8 @@ def baseline_at(rows: Iterable[Row], concurrency: int) -> Value | None:
     if not any(row.trial.role == "baseline" for row, _ in found):
         return None
     widths = [_half_width(row) for row, _ in found]
-    mean = math.exp(fmean(math.log(rate) for _, rate in found))
+    rates = [rate for _, rate in found]
+    mean = math.exp(fmean(map(math.log, rates))) if len(rates) > 1 else rates[0]
     return Value(mean, max((w for w in widths if w is not None), default=None), len(found))
 
 
@@ -199,7 +201,7 @@ def _rates(rows: Iterable[Row], concurrency: int) -> list[tuple[Row, float]]:
         for row in rows
         if row.outcome.state == "complete"
         and row.level is not None
-        and row.level.concurrency == concurrency
+        and row.level.load == Load(concurrency)
         and (rate := row.output_tokens_per_s) is not None
     ]
 

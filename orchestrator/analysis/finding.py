@@ -19,8 +19,8 @@ class Finding:
 
 
 def ladder_of(rows: Iterable[Row]) -> list[int]:
-    """Every concurrency that was measured."""
-    return sorted({row.level.concurrency for row in rows if row.level is not None})
+    """Every concurrency of a closed loop that was measured."""
+    return sorted({users for row in rows if row.level is not None and (users := row.level.load.concurrency)})
 
 
 def settings_text(row: Row, common: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
     unit = "simulated tok/s" if all_simulated(rows) else "tok/s"
     confirmed = proof.confirmed(rows, objective) if objective else []
     # There it is told better.
-    known_at = objective.metric.concurrency if objective and confirmed else None
+    known_at = objective.metric.load if objective and confirmed else None
     return [
         *confirmed,
         *comparisons.against_baseline(rows, unit, known_at),

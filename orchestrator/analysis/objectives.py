@@ -1,6 +1,6 @@
 """Metrics, objectives and constraints as text.
 
-`output_tokens_per_s@128`, `maximize output_tokens_per_s@128`, `ttft_ms.p99@32 <= 4000`.
+`output_tokens_per_s@128`, `ttft_ms.p99@2.5rps`, `maximize output_tokens_per_s@128`, `ttft_ms.p99@32 <= 4000`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeGuard, cast
 
+from orchestrator.offered_load import Load
+
 Direction = Literal["maximize", "minimize"]
 Op = Literal["<=", ">="]
 
@@ -20,17 +22,17 @@ RATES = ("output_tokens_per_s", "output_tokens_per_s_whole", "requests_per_s", "
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 STATS = ("mean", "p50", "p90", "p99")
 
-_METRIC = re.compile(r"(?P<name>[^.@\s]+)(?:\.(?P<stat>[^.@\s]+))?(?:@(?P<concurrency>[0-9]+))?")
+_METRIC = re.compile(r"(?P<name>[^.@\s]+)(?:\.(?P<stat>[^.@\s]+))?(?:@(?P<load>[0-9]+|[0-9]+(?:\.[0-9]+)?rps))?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric at a concurrency; `stat` is None for a rate and one of STATS for a latency."""
+    """A metric at a load; `stat` is None for a rate and one of STATS for a latency."""
 
     name: str
     stat: str | None
-    concurrency: int
+    load: Load
 
     def __post_init__(self) -> None:
         if self.name in LATENCIES:
@@ -47,24 +49,27 @@ class Metric:
         else:
             known = (*RATES, *LATENCIES)
             raise ValueError(f"unknown metric {self.name!r}{_nearest(self.name, known)}; known are {', '.join(known)}")
-        if self.concurrency < 1:
-            raise ValueError(f"{self.name}@{self.concurrency}: a concurrency is 1 or more")
+        if self.load.repeat:
+            raise ValueError(f"{self}: a metric is that of a load's first measurement")
 
     @classmethod
     def parse(cls, text: str) -> Metric:
-        """The metric written as `name@concurrency` or `name.stat@concurrency`.
+        """The metric written as `name@128` or `name.stat@128` users, or `@2.5rps` (requests per second).
 
         Raises ValueError naming the part that is wrong and what could stand there.
         """
         match = _METRIC.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{text!r} is no metric; write output_tokens_per_s@128 or ttft_ms.p99@32")
-        name, stat, concurrency = match["name"], match["stat"], match["concurrency"]
-        if concurrency is None:
+        name, stat, load = match["name"], match["stat"], match["load"]
+        if load is None:
             # The name's own error comes first: it is the likelier slip.
-            cls(name, stat, 1)
-            raise ValueError(f"{text.strip()!r} says no concurrency; write {text.strip()}@128")
-        return cls(name, stat, int(concurrency))
+            cls(name, stat, Load(1))
+            raise ValueError(f"{text.strip()!r} says no load; write {text.strip()}@128")
+        try:
+            return cls(name, stat, Load.parse(load))
+        except ValueError as error:
+            raise ValueError(f"{text.strip()}: {error}") from None
 
     @property
     def column(self) -> str:
@@ -77,7 +82,7 @@ class Metric:
         return "minimize" if self.name in LATENCIES else "maximize"
 
     def __str__(self) -> str:
-        return f"{self.name}{'' if self.stat is None else f'.{self.stat}'}@{self.concurrency}"
+        return f"{self.name}{'' if self.stat is None else f'.{self.stat}'}@{self.load.text}"
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from orchestrator.analysis.objectives import Metric, valid
 from orchestrator.benchmark.counters import Flush, delta
 from orchestrator.benchmark.records import Distribution, LevelMetrics
+from orchestrator.offered_load import Load
 
 #: complete: all levels measured; failed: a launch or a level failed; infeasible: the setting cannot run
 #: at all; interrupted: the trial is run again, since the sweep ended first or, with a failure_kind, since another
@@ -141,9 +142,9 @@ class MeasuredLevel:
     retraction_events: int | None = None
 
     @property
-    def concurrency(self) -> int:
-        """Users of the closed loop."""
-        return self.metrics.concurrency
+    def load(self) -> Load:
+        """What was offered: the key of the level."""
+        return self.metrics.load
 
     @property
     def failed_share(self) -> float:
@@ -186,9 +187,11 @@ class Row:
 
     @property
     def admission_limited(self) -> bool | None:
-        """Whether the level had more users than the server runs at once; None where that is not known."""
+        """Whether the level had more users than the server runs at once; None where that is not known, as of an
+        open loop, which has no users."""
         cap = self.start.effective_max_running_requests
-        return None if cap is None or self.level is None else self.level.concurrency > cap
+        users = None if self.level is None else self.level.load.concurrency
+        return None if cap is None or users is None else users > cap
 
 
 def cache_state(
@@ -211,10 +214,10 @@ def cache_state(
 def metric_value(rows: Iterable[Row], metric: Metric) -> float | None:
     """The metric among one trial's rows: finite and above 0.
 
-    None where that concurrency was not measured, the level is not comparable, or there is no such number.
+    None where that load was not measured, the level is not comparable, or there is no such number.
     """
     for row in rows:
-        if row.level is not None and row.level.concurrency == metric.concurrency:
+        if row.level is not None and row.level.load == metric.load:
             value = getattr(row.level.metrics, metric.name)
             if isinstance(value, Distribution) and metric.stat is not None:
                 value = getattr(value, metric.stat)

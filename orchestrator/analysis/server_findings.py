@@ -9,6 +9,7 @@ from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
 from orchestrator.analysis.finding import Finding, ladder_of, trials_text
 from orchestrator.analysis.rows import Row, by_trial
+from orchestrator.offered_load import Load
 
 
 def outputs(rows: Sequence[Row]) -> list[Finding]:
@@ -70,7 +71,7 @@ def admission(rows: Sequence[Row]) -> list[Finding]:
     """Levels with more users than the server runs at once: what they measured holds a queue."""
     found = []
     for concurrency in ladder_of(rows):
-        level = [row for row in rows if row.level and row.level.concurrency == concurrency]
+        level = [row for row in rows if row.level and row.level.load == Load(concurrency)]
         caps = {
             row.trial.trial: cap
             for row in level
@@ -92,18 +93,16 @@ def memory(rows: Sequence[Row]) -> list[Finding]:
     found = []
     for row in rows:
         if row.level is not None and row.level.retracted_requests:
-            count, concurrency = row.level.retracted_requests, row.level.concurrency
-            text = (
-                f"Trial {row.trial.trial} at C={concurrency}: {count} request(s) lost their KV memory and began anew."
-            )
-            data = {"trial": row.trial.trial, "concurrency": concurrency, "retracted": count}
+            count, label = row.level.retracted_requests, row.level.load.label
+            text = f"Trial {row.trial.trial} at {label}: {count} request(s) lost their KV memory and began anew."
+            data = {"trial": row.trial.trial, "level": label, "retracted": count}
             found.append(Finding("retracted_requests", text, data))
     return found
 
 
 def partial_acceptance(rows: Sequence[Row]) -> list[Finding]:
     """Acceptance lengths that only some data-parallel ranks told."""
-    levels = [(r.trial.trial, r.level.concurrency) for r in rows if r.level and r.level.metrics.accept_partial]
+    levels = [(r.trial.trial, r.level.load.label) for r in rows if r.level and r.level.metrics.accept_partial]
     if not levels:
         return []
     text = (
@@ -161,14 +160,14 @@ def failed_requests(rows: Sequence[Row]) -> list[Finding]:
         metrics = row.level.metrics
         kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(metrics.errors_by_kind).most_common())
         text = (
-            f"Trial {row.trial.trial} at C={metrics.concurrency}: {metrics.requests_failed} of "
+            f"Trial {row.trial.trial} at {metrics.load.label}: {metrics.requests_failed} of "
             f"{metrics.requests_total} requests failed{f' ({kinds})' if kinds else ''}"
             f"{'' if row.level.comparable else '; its numbers are not compared'}."
         )
         text += f" The first: {metrics.first_error}" if metrics.first_error else ""
         data = {
             "trial": row.trial.trial,
-            "concurrency": metrics.concurrency,
+            "level": metrics.load.label,
             "failed": metrics.requests_failed,
             "total": metrics.requests_total,
         }
@@ -184,7 +183,7 @@ def warm_levels(rows: Sequence[Row]) -> list[Finding]:
         ("unknown", "began without a confirmed flush of the prefix cache"),
     ):
         levels = [
-            (row.trial.trial, row.level.concurrency)
+            (row.trial.trial, row.level.load.label)
             for row in rows
             if row.level is not None and row.level.cache_state == state
         ]

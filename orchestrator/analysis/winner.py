@@ -91,7 +91,7 @@ def floor_of(rows: Iterable[Row], metric: Metric) -> NoiseFloor | None:
         if info.role == "confirmation" and info.repeats is not None:
             starts.append(Repeated(info.repeats, value, info.repeat))
         elif info.role in ("baseline", "sentinel"):
-            starts.append(Repeated(info.repeats or ordinal, value))
+            starts.append(Repeated(ordinal if info.repeats is None else info.repeats, value))
     return noise_floor(starts)
 
 

@@ -14,6 +14,7 @@ from orchestrator.benchmark.counters import scrape
 from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
 from orchestrator.benchmark.workload import requests
+from orchestrator.offered_load import Load
 from orchestrator.workload import Workload
 
 _POLL_S = 0.2
@@ -43,7 +44,7 @@ Scrape = Callable[[], Mapping[str, float]]
 async def run_level(
     base_url: str,
     workload: Workload,
-    concurrency: int,
+    load: Load,
     *,
     model: str = "default",
     on_progress: OnProgress = lambda progress: None,
@@ -52,7 +53,7 @@ async def run_level(
     api_key: str | None = None,
     counters: Scrape | None = None,
 ) -> LevelRecord:
-    """Hold exactly `concurrency` requests in flight and record each of them.
+    """Hold exactly `load.concurrency` requests in flight and record each of them.
 
     No measured request starts later than `max_s` after the window opened, so the measured part lasts at
     most `max_s` plus the request timeout. `should_stop` is polled five times a second; once it is true the
@@ -64,7 +65,7 @@ async def run_level(
     async with Client(
         base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
     ) as client:
-        level = _Level(client, workload, concurrency, model, clock)
+        level = _Level(client, workload, load, model, clock)
         await level.run(on_progress, should_stop)
     after = {} if level.cancelled else await asyncio.to_thread(read)
     return level.record(before, after)
@@ -73,11 +74,14 @@ async def run_level(
 class _Level:
     """The tasks of one level and what they have recorded."""
 
-    def __init__(self, client: Client, workload: Workload, concurrency: int, model: str, clock: Clock) -> None:
+    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
+        concurrency = load.concurrency
+        assert concurrency is not None, "open loops are not built yet"
         self._client = client
+        self._load = load
         self._concurrency = concurrency
         self._clock = clock
-        supply = requests(workload, concurrency, model)
+        supply = requests(workload, load.stem, model)
         # The first wave is made beforehand, so that all users start together.
         self._supply = itertools.chain(list(itertools.islice(supply, concurrency)), supply)
         self._schedule = Schedule(workload.level, concurrency, clock())
@@ -160,7 +164,7 @@ class _Level:
         whole = not self.cancelled and self._gave_up is None
         now_s = self._clock()
         return LevelRecord(
-            concurrency=self._concurrency,
+            load=self._load,
             requests=tuple(records),
             window_s=self._schedule.window_s if whole else None,
             span_s=(

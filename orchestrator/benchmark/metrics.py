@@ -31,7 +31,7 @@ def level_metrics(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None]
     window_s = None if record.window_s is None else record.window_s[1] - record.window_s[0]
     accepted = acceptance(record, ranks)
     return LevelMetrics(
-        concurrency=record.concurrency,
+        load=record.load,
         requests_total=len(measured),
         requests_failed=len(measured) - len(good),
         window_s=window_s,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.offered_load import Load
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
@@ -48,9 +50,9 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class LevelRecord:
-    """One measured concurrency: its requests and the server's counters on both sides."""
+    """One measured level: its requests and the server's counters on both sides."""
 
-    concurrency: int
+    load: Load
     requests: tuple[RequestRecord, ...]
     #: The window of full concurrency, monotonic seconds: from the moment every user is past its warm-up
     #: until the first user finds no request left. None where that was never reached, or the level cut short.
@@ -85,7 +87,7 @@ class Distribution:
 class LevelMetrics:
     """The metrics of one level. Latencies in milliseconds, over successful measured requests only."""
 
-    concurrency: int
+    load: Load
     requests_total: int
     requests_failed: int
     #: Length of the window of full concurrency.

@@ -28,12 +28,12 @@ class PreparedRequest:
     exact: bool = False
 
 
-def requests(workload: Workload, concurrency: int, model: str = "default") -> Iterator[PreparedRequest]:
-    """Endless requests of one level; the same arguments give the same ones, byte for byte."""
+def requests(workload: Workload, key: int | str, model: str = "default") -> Iterator[PreparedRequest]:
+    """Endless requests of the level that `key` names; the same arguments give the same ones, byte for byte."""
     build = _openai_body if workload.api == "openai" else _native_body
     path = "/v1/completions" if workload.api == "openai" else "/generate"
     for index in itertools.count():
-        body = build(workload, prompt_ids(workload.dataset, concurrency, index), model)
+        body = build(workload, prompt_ids(workload.dataset, key, index), model)
         yield PreparedRequest(
             index,
             path,
@@ -43,7 +43,7 @@ def requests(workload: Workload, concurrency: int, model: str = "default") -> It
         )
 
 
-def prompt_ids(dataset: SyntheticDataset, concurrency: int, index: int) -> list[int]:
+def prompt_ids(dataset: SyntheticDataset, key: int | str, index: int) -> list[int]:
     """Token ids of prompt `index`: random, and led by the digits of the index in base `vocab_size`.
 
     The digits keep the first `vocab_size` prompts of a level from sharing even one leading token, which a
@@ -51,9 +51,9 @@ def prompt_ids(dataset: SyntheticDataset, concurrency: int, index: int) -> list[
     unique as far as their length allows.
     """
     vocab, length = dataset.vocab_size, dataset.input_tokens
-    rng = random.Random(f"{dataset.seed}/{concurrency}/{index}")
+    rng = random.Random(f"{dataset.seed}/{key}/{index}")
     ids = rng.choices(range(vocab), k=length)
-    offset = random.Random(f"{dataset.seed}/{concurrency}").randrange(vocab)
+    offset = random.Random(f"{dataset.seed}/{key}").randrange(vocab)
     rest, told = index, 1
     for position in range(length):
         rest, digit = divmod(rest, vocab)

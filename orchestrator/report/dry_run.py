@@ -100,7 +100,7 @@ def _node(config: SweepConfig) -> str:
 
 def _price(config: SweepConfig) -> str:
     """Starts and node-hours: each trial is one start and one walk over the ladder, but for the confirmation's."""
-    ladder = config.workload.concurrency
+    ladder = config.workload.ladder
     plan = _plan(config)
     whole, short = trial_s(config, len(ladder)), trial_s(config, 1)
     full = plan.launches - plan.confirmations
@@ -108,8 +108,8 @@ def _price(config: SweepConfig) -> str:
     minutes, seconds = start_min(config), level_s(config)
     text = (
         f"{plan.launches} starts at most, {full} of them measuring {len(ladder)} levels "
-        f"({', '.join(map(str, ladder))}): {low:.1f} to {high:.1f} node-hours, at {minutes[0]:g} to {minutes[1]:g} min "
-        f"a start and {seconds[0]:g} to {seconds[1]:g} s a level, warm-up included."
+        f"({', '.join(load.text for load in ladder)}): {low:.1f} to {high:.1f} node-hours, at {minutes[0]:g} to "
+        f"{minutes[1]:g} min a start and {seconds[0]:g} to {seconds[1]:g} s a level, warm-up included."
     )
     if config.budget.time_s is not None:
         text += f" The time budget ends it after {clock(config.budget.time_s)}."
@@ -142,8 +142,8 @@ def _repeats(config: SweepConfig) -> str:
     short = plan.finalists < wanted.finalists or plan.rounds < wanted.starts or plan.aa < wanted.aa
     if short and wanted.share:
         text += (
-            f". Asked for: {wanted.finalists} finalists, {wanted.starts} rounds, {wanted.aa} A/A; a larger budget.trials "
-            "or repeats.share pays for them"
+            f". Asked for: {wanted.finalists} finalists, {wanted.starts} rounds, {wanted.aa} A/A; a larger "
+            "budget.trials or repeats.share pays for them"
         )
     return f"Repeats: {text}."
 

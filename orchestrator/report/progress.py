@@ -12,6 +12,7 @@ from rich.text import Text
 
 from launchers.base import Phase
 from orchestrator.board import NodeStatus, StartStatus
+from orchestrator.offered_load import Load
 from orchestrator.report.estimate import PhaseSeconds, total_s
 
 #: A start that stays in one phase is told of again after this.
@@ -80,16 +81,16 @@ class PlainDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         #: What was told last of each node, and when.
-        self._told: dict[str, tuple[tuple[int, str, int | None], float]] = {}
+        self._told: dict[str, tuple[tuple[int, str, Load | None], float]] = {}
 
     def update(self, snapshot: Snapshot) -> None:
         now_s = snapshot.elapsed_s
         for node in snapshot.nodes:
-            key = (node.ordinal, node.phase, node.concurrency)
+            key = (node.ordinal, node.phase, node.load)
             told, at_s = self._told.get(node.node, (None, now_s))
             if told != key or (node.start is not None and now_s - at_s >= _AGAIN_S):
                 self._told[node.node] = (key, now_s)
-                at = "" if node.concurrency is None else f" C={node.concurrency}"
+                at = "" if node.load is None else f" {node.load.label}"
                 self.say(f"[{clock(now_s)}] trial {node.ordinal}: {doing(node, snapshot.starts)}{at}")
 
     def say(self, text: str) -> None:
@@ -128,8 +129,8 @@ def best_text(snapshot: Snapshot) -> str:
 def node_line(node: NodeStatus, earlier: Sequence[PhaseSeconds] = ()) -> Text:
     """`  vm/3fa2c1  trial 3  measuring C=32  41/96  1,204 tok/s`; `earlier` starts give an estimate."""
     text = f"  {node.node}  trial {node.ordinal}  {doing(node, earlier)}"
-    if node.concurrency is not None:
-        text += f" C={node.concurrency}"
+    if node.load is not None:
+        text += f" {node.load.label}"
     if node.total:
         text += f"  {node.done}/{node.total}"
     if node.output_tokens_per_s:
@@ -161,8 +162,8 @@ def clock(seconds: float) -> str:
 
 
 def trial_line(
-    ordinal: int, role: str, state: str, note: str, levels: Sequence[tuple[int, float | None]], settings: str
+    ordinal: int, role: str, state: str, note: str, levels: Sequence[tuple[Load, float | None]], settings: str
 ) -> str:
     """The line that stays when a trial is over."""
-    rates = "  ".join(f"C={c} {'-' if v is None else format(v, ',.1f')}" for c, v in levels)
+    rates = "  ".join(f"{load.label} {'-' if v is None else format(v, ',.1f')}" for load, v in levels)
     return f"trial {ordinal} {role}: {state}{f' ({note})' if note else ''}  {rates}  | {settings}"

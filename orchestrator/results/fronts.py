@@ -81,7 +81,7 @@ def pareto_front(
 
 
 def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
-    """Every level with a valid throughput of every trial that did not fail, by trial and concurrency.
+    """Every closed-loop level with a valid throughput of every trial that did not fail, by trial and concurrency.
 
     A level of an interrupted trial counts: it was measured whole. What a server gives is its tokens/s per GPU, or
     its tokens/s where it has none. Raises ValueError for simulated and measured rows together.
@@ -91,10 +91,12 @@ def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
     levels: list[tuple[Row, int, float, float, float | None]] = []
     for row in rows:
         rate = row.output_tokens_per_s
-        if rate is None or row.level is None or row.trial.repeats is not None:
+        users = row.level.load.concurrency if row.level is not None else None
+        # Users that an open loop has not, and what it gives is what it was asked for. A repeat would be a second point.
+        if rate is None or users is None or row.trial.repeats is not None or (row.level and row.level.load.repeat):
             continue
         if row.outcome.state in ("complete", "interrupted"):
-            users, gpus = row.level.concurrency, row.trial.gpus
+            gpus = row.trial.gpus
             levels.append((row, users, rate / users, rate, rate / gpus if gpus else None))
     levels.sort(key=lambda level: (level[0].trial.trial, level[1]))
     both: tuple[Direction, Direction] = ("maximize", "maximize")

@@ -126,6 +126,9 @@ _SETTINGS = (
 )
 _COMMAND = column("launch_command", _TEXT, "the start, ready to paste into a shell")
 
+_RATE = column("request_rate", _REAL, "arrivals of the open loop; null for a closed one", unit="1/s")
+_REPEAT = column("level_repeat", _ORDINAL, "0 for the first measurement of this load in this start")
+
 LATENCY_STATS = ("mean", "p50", "p90", "p99")
 _LATENCIES = {
     "ttft_ms": "time to first token",
@@ -182,7 +185,9 @@ MEASUREMENTS = TableSchema(
         column("output_agreement", _REAL, "share of the baseline's tokens that the answers repeat"),
         column("output_self_agreement", _REAL, "the same share of the baseline's own answers asked one by one"),
         column("output_differs", _BOOL, "the output is not the baseline's: its numbers are not compared"),
-        column("concurrency", _ORDINAL, "users of the closed loop; null for a trial without any level"),
+        column("concurrency", _ORDINAL, "users of the closed loop; null for an open one or no level at all"),
+        _RATE,
+        _REPEAT,
         column("measured_at", _TIME, "end of the level"),
         column("level_wall_s", _REAL, "the level whole: flush, warm-up, measuring", unit="s"),
         column("cache_state", _TEXT, "prefix cache before the level: flushed, unique, warm or unknown"),
@@ -226,12 +231,14 @@ MEASUREMENTS = TableSchema(
 _CLOCK = "on the load generator's monotonic clock"
 REQUESTS = TableSchema(
     "orchestrator.requests",
-    1,
+    2,
     (
         _TRIAL,
         column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
         column("start_id", _TEXT, "the server start it was sent to"),
-        column("concurrency", _ORDINAL, "users of the closed loop", required=True),
+        column("concurrency", _ORDINAL, "users of the closed loop; null for an open one"),
+        _RATE,
+        _REPEAT,
         column("index", _ORDINAL, "position among the level's requests", required=True),
         column("user", _ORDINAL, "the user that sent it, from 0", required=True),
         column("warmup", _BOOL, "sent before measuring, not counted", required=True),
@@ -271,7 +278,7 @@ PARETO = TableSchema(
         _ROLE,
         _IDENTITY,
         _SIMULATED,
-        column("objective_names", pa.list_(_TEXT), "metric@concurrency", required=True),
+        column("objective_names", pa.list_(_TEXT), "metric@load", required=True),
         column("objective_values", pa.list_(_REAL), "in the order of objective_names", required=True),
         column("directions", pa.list_(_TEXT), "maximize or minimize, in the same order", required=True),
         *_SETTINGS,

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
+from orchestrator.offered_load import Load
 from orchestrator.results import files
 from orchestrator.results.fronts import (
     FrontierPoint,
@@ -35,12 +35,12 @@ from orchestrator.results.fronts import (
     pareto_table,
 )
 from orchestrator.results.schemas import MEASUREMENTS, REQUESTS
-from orchestrator.results.tables import measurements_table, rows_from
+from orchestrator.results.tables import measurements_table, rows_from, rows_of
 
 _LOG = logging.getLogger(__name__)
 _TRIAL_FILE = re.compile(r"([0-9]{6,})\.arrow")
 _TRIAL_FOLDER = re.compile(r"([0-9]{6,})")
-_LEVEL_FILE = re.compile(r"c([0-9]{4,})\.arrow")
+_LEVEL_FILE = re.compile(r"(.+)\.arrow")
 #: A level's row says so until its trial has an outcome: it is what the trial is if nothing follows.
 _UNFINISHED = Outcome("interrupted")
 
@@ -86,13 +86,13 @@ class ResultStore:
         """The folder of the trial's levels."""
         return self.root / "journal" / f"{trial:06d}"
 
-    def level_file(self, trial: int, concurrency: int) -> Path:
+    def level_file(self, trial: int, load: Load) -> Path:
         """One level's row."""
-        return self.journal(trial) / f"c{concurrency:04d}.arrow"
+        return self.journal(trial) / f"{load.stem}.arrow"
 
-    def level_requests_file(self, trial: int, concurrency: int) -> Path:
+    def level_requests_file(self, trial: int, load: Load) -> Path:
         """One level's requests, until they are part of `requests_file`."""
-        return self.journal(trial) / f"c{concurrency:04d}.requests.arrow"
+        return self.journal(trial) / f"{load.stem}.requests.arrow"
 
     def outcome_file(self, trial: int) -> Path:
         """How the trial ended: one row without a level."""
@@ -101,24 +101,24 @@ class ResultStore:
     def write_level(self, trial: TrialInfo, start: StartInfo, level: MeasuredLevel, requests: pa.Table) -> None:
         """Keep a measured level; `requests` is of `tables.requests_table`.
 
-        On return it is durable. A level of the same trial and concurrency is replaced.
+        On return it is durable. A level of the same trial and load is replaced.
         """
         if start.start_id is None:
             raise ValueError("a level was measured on a start: start_id is missing")
-        files.write_table(self.level_requests_file(trial.trial, level.concurrency), requests)
+        files.write_table(self.level_requests_file(trial.trial, level.load), requests)
         row = Row(trial, start, _UNFINISHED, level)
-        files.write_table(self.level_file(trial.trial, level.concurrency), measurements_table([row]))
+        files.write_table(self.level_file(trial.trial, level.load), measurements_table([row]))
 
     def levels(self, trial: int) -> list[Row]:
-        """The levels measured so far, by concurrency, finished trial or not.
+        """The levels measured so far, by load, finished trial or not.
 
         An unreadable level file is set aside: that level counts as not measured.
         """
-        found = [int(match[1]) for match in _matches(self.journal(trial), _LEVEL_FILE)]
+        found = (Load.from_stem(match[1]) for match in _matches(self.journal(trial), _LEVEL_FILE))
         rows = []
-        for concurrency in sorted(found):
-            read = self._rows(self.level_file(trial, concurrency), trial)
-            rows += [row for row in read or () if row.level and row.level.concurrency == concurrency]
+        for load in sorted(load for load in found if load is not None):
+            read = self._rows(self.level_file(trial, load), trial)
+            rows += [row for row in read or () if row.level and row.level.load == load]
         return rows
 
     def finish_trial(self, trial: TrialInfo, start: StartInfo, outcome: Outcome) -> list[Row]:
@@ -156,7 +156,7 @@ class ResultStore:
 
     def rows(self) -> list[Row]:
         """Every measured level, those of unfinished trials included (state interrupted), and one row for
-        each trial that ended without any; by trial and concurrency."""
+        each trial that ended without any; by trial and load."""
         everything: list[Row] = []
         for number in self._known():
             everything += self.trial(number) or self.levels(number)
@@ -168,7 +168,7 @@ class ResultStore:
             partial.unlink()
         for number in self._known():
             self.trial(number)
-            if self.outcome_file(number).exists() and any(self.journal(number).glob("c*.requests.arrow")):
+            if self.outcome_file(number).exists() and any(self.journal(number).glob("*.requests.arrow")):
                 self._publish(number)
 
     def rebuild(self, objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()) -> Results:
@@ -209,25 +209,22 @@ class ResultStore:
         files.write_table(self.trial_file(trial), measurements_table(rows or [end]))
         for row in rows:
             if row.level is not None:
-                self.level_requests_file(trial, row.level.concurrency).unlink(missing_ok=True)
+                self.level_requests_file(trial, row.level.load).unlink(missing_ok=True)
         return rows or [end]
 
     def _merge_requests(self, trial: int, rows: Sequence[Row]) -> None:
         path = self.requests_file(trial)
         merged = files.read_or_set_aside(path, REQUESTS, self._on_message)
         parts, changed = [], False
-        for row in rows:
-            concurrency = row.level.concurrency if row.level else 0
-            own = self.level_requests_file(trial, concurrency)
+        for level in [row.level for row in rows if row.level is not None]:
+            own = self.level_requests_file(trial, level.load)
             part = files.read_or_set_aside(own, REQUESTS, self._on_message)
             if part is not None:
                 changed = True
             elif merged is not None:
-                part = merged.filter(pc.equal(merged["concurrency"], concurrency))
+                part = rows_of(merged, level.load)
             if part is None or not part.num_rows:
-                self._on_message(
-                    f"the requests of trial {trial} at concurrency {concurrency} are lost; its metrics are kept"
-                )
+                self._on_message(f"the requests of trial {trial} at {level.load.label} are lost; its metrics are kept")
             else:
                 parts.append(part)
         if changed:

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.analysis.effective import differences
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
+from orchestrator.offered_load import Load
 from orchestrator.results.schemas import LATENCY_STATS, MEASUREMENTS, REQUESTS
 
 T = TypeVar("T")
@@ -44,7 +46,7 @@ def requests_table(level: LevelRecord, *, trial: int, attempt: int, start_id: st
         "trial": trial,
         "attempt": attempt,
         "start_id": start_id,
-        "concurrency": level.concurrency,
+        **_load_columns(level.load),
         "window_start_s": window[0],
         "window_end_s": window[1],
         "span_start_s": level.span_s[0],
@@ -59,16 +61,16 @@ def requests_table(level: LevelRecord, *, trial: int, attempt: int, start_id: st
 
 def levels_from_requests(table: pa.Table) -> list[LevelRecord]:
     """The levels of a REQUESTS table in its order; the server's counters stand in the measurement."""
-    groups: dict[int, list[dict[str, Any]]] = {}
+    groups: dict[Load, list[dict[str, Any]]] = {}
     for values in table.to_pylist():
-        groups.setdefault(values["concurrency"], []).append(values)
+        groups.setdefault(_load(values), []).append(values)
     levels = []
-    for concurrency, group in groups.items():
+    for load, group in groups.items():
         first = group[0]
         no_window = first["window_start_s"] is None
         levels.append(
             LevelRecord(
-                concurrency=concurrency,
+                load=load,
                 requests=tuple(map(_request, group)),
                 window_s=None if no_window else (first["window_start_s"], first["window_end_s"]),
                 span_s=(first["span_start_s"], first["span_end_s"]),
@@ -76,6 +78,22 @@ def levels_from_requests(table: pa.Table) -> list[LevelRecord]:
             )
         )
     return levels
+
+
+def _load_columns(load: Load) -> dict[str, Any]:
+    return {"concurrency": load.concurrency, "request_rate": load.request_rate, "level_repeat": load.repeat}
+
+
+def _load(values: Mapping[str, Any]) -> Load:
+    """Files of earlier versions have no repeats."""
+    return Load(values["concurrency"], values["request_rate"], values["level_repeat"] or 0)
+
+
+def rows_of(table: pa.Table, load: Load) -> pa.Table:
+    """The rows of one level in a table that has the columns of its load."""
+    name, size = ("concurrency", load.concurrency) if load.closed else ("request_rate", load.request_rate)
+    repeats = pc.fill_null(table["level_repeat"], 0)
+    return table.filter(pc.and_(pc.equal(table[name], size), pc.equal(repeats, load.repeat)))
 
 
 def _request(values: Mapping[str, Any]) -> RequestRecord:
@@ -96,6 +114,7 @@ def _flatten(row: Row) -> dict[str, Any]:
         metrics = level.metrics
         flat |= _own(level) | _own(metrics)
         del flat["metrics"]
+        flat |= _load_columns(flat.pop("load"))
         flat["errors"] = flat.pop("errors_by_kind")
         for name in _LATENCIES:
             spread: Distribution | None = flat.pop(name)
@@ -107,7 +126,8 @@ def _flatten(row: Row) -> dict[str, Any]:
         flat["retracted_requests"] = level.retracted_requests
         rate = metrics.output_tokens_per_s
         if rate is not None:
-            flat["output_tokens_per_s_per_user"] = rate / metrics.concurrency
+            users = metrics.load.concurrency
+            flat["output_tokens_per_s_per_user"] = rate / users if users else None
             flat["output_tokens_per_s_per_gpu"] = rate / row.trial.gpus if row.trial.gpus else None
     for name in _JSON:
         if flat[name] is not None:
@@ -142,7 +162,7 @@ def _unflatten(values: Mapping[str, Any]) -> Row:
         trial=_pick(TrialInfo, flat),
         start=_pick(StartInfo, flat),
         outcome=_pick(Outcome, flat),
-        level=None if flat["concurrency"] is None else _level(flat),
+        level=None if flat["concurrency"] is None and flat["request_rate"] is None else _level(flat),
     )
 
 
@@ -151,7 +171,7 @@ def _level(flat: dict[str, Any]) -> MeasuredLevel:
     for name in _LATENCIES:
         stats = {stat: flat[f"{name}_{stat}"] for stat in LATENCY_STATS}
         spreads[name] = None if stats["mean"] is None else Distribution(**stats)
-    metrics = _pick(LevelMetrics, {**flat, **spreads, "errors_by_kind": flat["errors"]})
+    metrics = _pick(LevelMetrics, {**flat, **spreads, "load": _load(flat), "errors_by_kind": flat["errors"]})
     return _pick(MeasuredLevel, {**flat, "metrics": metrics})
 
 

@@ -77,13 +77,16 @@ def plan_repeats(wanted: Repeats, trials: int, confirmation_cost: float, spent: 
     """Divide a budget of `trials`; `confirmation_cost` is that of one start of the confirmation, in whole trials.
 
     `spent` went into confirmations of an earlier search of the same study. The most telling comes first: two rounds
-    with one finalist, one A/A, the asked number of rounds, a sentinel, further finalists, sentinels, further A/A.
+    with one finalist, one A/A, the asked number of rounds, a sentinel, further finalists, further A/A, sentinels.
     """
     allowed = wanted.share * trials
     plan = RepeatPlan(trials, allowed=allowed)
 
     def cost(of: RepeatPlan) -> float:
         return spent + of.aa + len(of.sentinels) + of.confirmations * confirmation_cost
+
+    def searched(of: RepeatPlan) -> int:
+        return max(1, trials - math.ceil(cost(of) - 1e-9))
 
     def taken(**changes: object) -> bool:
         nonlocal plan
@@ -99,21 +102,21 @@ def plan_repeats(wanted: Repeats, trials: int, confirmation_cost: float, spent: 
         taken(aa=1)
     while plan.rounds and plan.rounds < wanted.starts and taken(rounds=plan.rounds + 1):
         pass
-    most = 0 if not wanted.sentinel_every else (trials - math.ceil(cost(plan)) - 1) // wanted.sentinel_every
-    if most:
+    if wanted.sentinel_every:
         taken(sentinels=(0,))
     while plan.rounds and plan.finalists < wanted.finalists and taken(finalists=plan.finalists + 1):
         pass
-    while plan.sentinels and len(plan.sentinels) < most and taken(sentinels=(0,) * (len(plan.sentinels) + 1)):
-        pass
     while plan.aa and plan.aa < wanted.aa and taken(aa=plan.aa + 1):
         pass
-    searched = max(1, trials - math.ceil(cost(plan) - 1e-9))
-    count = len(plan.sentinels)
-    after = tuple((searched - 1) * (i + 1) // (count + 1) for i in range(count))
-    if count == most and wanted.sentinel_every:
-        after = tuple(wanted.sentinel_every * (i + 1) for i in range(count))
-    return replace(plan, searched=searched, sentinels=after, cost=cost(plan))
+    while plan.sentinels and taken(sentinels=(0,) * (len(plan.sentinels) + 1)):
+        pass
+    # One after every so many candidates needs no more than that; fewer are spread evenly.
+    while plan.sentinels and len(plan.sentinels) * wanted.sentinel_every >= searched(plan):
+        plan = replace(plan, sentinels=plan.sentinels[1:])
+    count, candidates = len(plan.sentinels), searched(plan) - 1
+    step = max(wanted.sentinel_every, candidates / (count + 1))
+    after = tuple(int(step * (i + 1)) for i in range(count))
+    return replace(plan, searched=searched(plan), sentinels=after, cost=cost(plan))
 
 
 def more_rounds(plan: RepeatPlan, needed: int, confirmation_cost: float) -> RepeatPlan:

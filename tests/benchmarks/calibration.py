@@ -22,6 +22,7 @@ from launchers.simulated.profile import Profile, Target, load_profile
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelMetrics
+from orchestrator.offered_load import Load
 from orchestrator.workload import Level, SyntheticDataset, Workload
 
 ALLOWED_ERROR = 0.05
@@ -98,7 +99,7 @@ def measure(target: Target, profile: Profile, launcher: SimulatedLauncher) -> Ou
     with launcher.launch(spec, lambda phase: None, lambda: False) as server:
         workload = workload_of(target, profile)
         record = asyncio.run(
-            run_level(server.url, workload, target.concurrency, model=server.model, api_key=server.api_key)
+            run_level(server.url, workload, Load(target.concurrency), model=server.model, api_key=server.api_key)
         )
     return Outcome(target, level_metrics(record))
 

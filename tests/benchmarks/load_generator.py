@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
+from orchestrator.offered_load import Load
 from orchestrator.workload import Level, SyntheticDataset, Workload
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -109,7 +110,7 @@ def _server(pipe: multiprocessing.connection.Connection, answer: list[bytes], st
 
 def _measure(port: int, workload: Workload, concurrency: int) -> tuple[LevelRecord, float]:
     before_s = time.process_time()
-    record = asyncio.run(run_level(f"http://127.0.0.1:{port}", workload, concurrency, counters=dict))
+    record = asyncio.run(run_level(f"http://127.0.0.1:{port}", workload, Load(concurrency), counters=dict))
     return record, time.process_time() - before_s
 
 

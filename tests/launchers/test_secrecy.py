@@ -30,6 +30,7 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator.benchmark.counters import flush_cache, scrape
 from orchestrator.benchmark.load import run_level
+from orchestrator.offered_load import Load
 from orchestrator.workload import Level, SyntheticDataset, Workload
 
 KEY = f"k3y{uuid.uuid4().hex}"
@@ -167,7 +168,7 @@ def test_a_level_is_measured_with_the_key_and_without_it_nothing_is(started: Sta
     )
 
     def level(key: str | None) -> Any:
-        return asyncio.run(run_level(server.url, workload, 2, model=server.model, api_key=key))
+        return asyncio.run(run_level(server.url, workload, Load(2), model=server.model, api_key=key))
 
     assert flush_cache(server.url, api_key=server.api_key) == "flushed"
     record = level(server.api_key)

@@ -11,6 +11,7 @@ from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.board import LevelReport
 from orchestrator.conductor import Conductor, Finished, Identification
 from orchestrator.config import SweepConfig
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report, TrialPlan
 from orchestrator.results.store import ResultStore
 from orchestrator.results.tables import requests_table
@@ -46,8 +47,8 @@ class Desk:
         self.study = Study(open_storage(f"sqlite:///{folder}/study.db"), "conducted", self.config)
         self.now = 0.0
         self.nodes = nodes
-        self.levels: dict[tuple[int, int], LevelReport] = {}
-        self.kept: dict[int, set[int]] = {}
+        self.levels: dict[tuple[int, Load], LevelReport] = {}
+        self.kept: dict[int, set[Load]] = {}
         self.finished: list[Finished] = []
         self._build_row = build_row
         self._starts = 0
@@ -57,7 +58,7 @@ class Desk:
             self.store,
             Identification("id-1", True, "tiny", lambda plan: f"launch {plan.ordinal}"),
             nodes=lambda: self.nodes,
-            fetch=lambda ordinal, concurrency: self.levels.pop((ordinal, concurrency), None),
+            fetch=lambda ordinal, load: self.levels.pop((ordinal, load), None),
             keep=lambda ordinal, kept: self.kept.setdefault(ordinal, set()).update(kept),
             on_end=self.finished.append,
             clock=lambda: self.now,
@@ -67,29 +68,32 @@ class Desk:
         self._starts += 1
         return StartInfo(plan.attempt, f"start-{self._starts}", host="vm", stop_proven=True)
 
-    def measure(self, key: str, plan: TrialPlan, start: StartInfo, concurrency: int, **figures: Any) -> None:
+    def measure(self, key: str, plan: TrialPlan, start: StartInfo, load: Load, **figures: Any) -> None:
         """The node has measured a level: it is on the board, and Tune reports it."""
-        row = self._build_row(trial=plan.ordinal, concurrency=concurrency, **figures)
+        row = self._build_row(trial=plan.ordinal, concurrency=load, **figures)
         assert row.level is not None
         record = RequestRecord(0, 0, False, 0.0, 1.0, (0.5,), (4.0,), output_tokens=4)
-        level = LevelRecord(concurrency, (record,), (0.0, 1.0), (0.0, 1.0), True)
+        level = LevelRecord(load, (record,), (0.0, 1.0), (0.0, 1.0), True)
         table = requests_table(level, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
-        self.levels[plan.ordinal, concurrency] = LevelReport(start, row.level, table)
-        self.conductor.report(key, Report("level", concurrency=concurrency))
+        self.levels[plan.ordinal, load] = LevelReport(start, row.level, table)
+        self.conductor.report(key, Report("level", load=load))
 
     def run(self, key: str, rate: float = 100.0, took_s: float = 10.0, **figures: Any) -> TrialPlan | None:
         """A whole trial on a node that does everything right; None where none is handed out."""
         plan = self.conductor.next(key)
-        if plan is None:
-            return None
+        if plan is not None:
+            self.carry_out(key, plan, rate, took_s, **figures)
+        return plan
+
+    def carry_out(self, key: str, plan: TrialPlan, rate: float, took_s: float = 10.0, **figures: Any) -> None:
+        """A trial that was handed out, on a node that does everything right."""
         start = self.start(plan)
         self.conductor.report(key, Report("ready", start=start))
-        for concurrency in plan.ladder:
-            if concurrency not in self.kept.get(plan.ordinal, set()):
-                self.measure(key, plan, start, concurrency, rate=rate, **figures)
+        for load in plan.ladder:
+            if load not in self.kept.get(plan.ordinal, set()):
+                self.measure(key, plan, start, load, rate=rate, **figures)
         self.now += took_s
         self.end(key, start, Outcome("complete"))
-        return plan
 
     def end(self, key: str, start: StartInfo, outcome: Outcome) -> None:
         self.conductor.end(key, Report("end", outcome=outcome, start=start))

@@ -12,13 +12,14 @@ from conductor_desk import Desk
 
 from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, Row, StartInfo, State, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics
+from orchestrator.offered_load import Load
 
 MOMENT = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 
 
 def _row(
     trial: int = 1,
-    concurrency: int | None = 8,
+    concurrency: int | Load | None = 8,
     rate: float | None = 100.0,
     *,
     role: str = "candidate",
@@ -42,15 +43,18 @@ def _row(
     failed: int = 0,
     total: int = 24,
     cache_state: CacheState = "flushed",
+    repeats: int | None = None,
+    repeat: int = 0,
 ) -> Row:
-    """One row; `concurrency` None is a trial that ended without any level."""
+    """One row; `concurrency` may be a load, and None is a trial that ended without any level."""
     info = TrialInfo(
         study="nccl",
         study_id="nccl-1",
         trial=trial,
         optuna_number=trial,
         role=role,
-        repeat=0,
+        repeat=repeat,
+        repeats=repeats,
         simulated=simulated,
         profile="tiny" if simulated else None,
         identity=f"id-{trial}",
@@ -84,7 +88,7 @@ def _row(
     if concurrency is not None:
         spread = Distribution(ttft_ms, ttft_ms, 1.5 * ttft_ms, 2 * ttft_ms)
         metrics = LevelMetrics(
-            concurrency=concurrency,
+            load=Load(concurrency) if isinstance(concurrency, int) else concurrency,
             requests_total=total,
             requests_failed=failed,
             window_s=4.5,

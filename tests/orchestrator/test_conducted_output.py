@@ -10,6 +10,7 @@ import pytest
 from conductor_desk import Desk
 
 from orchestrator.analysis.rows import Outcome
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report
 
 RIGHT = tuple(tuple(range(n, n + 20)) for n in range(12))
@@ -22,8 +23,8 @@ def answered(d: Desk, key: str, outputs: Any, alone: Any = None) -> int:
     assert plan is not None
     start = dataclasses.replace(d.start(plan), outputs=outputs, outputs_alone=alone)
     d.conductor.report(key, Report("ready", start=start))
-    for concurrency in d.config.workload.concurrency:
-        d.measure(key, plan, start, concurrency, rate=900.0 if outputs == WRONG else 100.0)
+    for load in d.config.workload.ladder:
+        d.measure(key, plan, start, load, rate=900.0 if outputs == WRONG else 100.0)
     d.end(key, start, Outcome("complete"))
     return plan.ordinal
 
@@ -59,7 +60,7 @@ def test_a_baseline_that_was_interrupted_is_the_yardstick_of_its_own_levels(desk
     assert plan is not None
     start = dataclasses.replace(d.start(plan), outputs=RIGHT, outputs_alone=RIGHT)
     d.conductor.report("a", Report("ready", start=start))
-    d.measure("a", plan, start, 1)
+    d.measure("a", plan, start, Load(1))
     d.end("a", start, Outcome("interrupted"))
     later = desk()
     later.conductor.resume()
@@ -69,7 +70,7 @@ def test_a_baseline_that_was_interrupted_is_the_yardstick_of_its_own_levels(desk
     # This start could not be asked: the first one's answers remain.
     unasked = later.start(again)
     later.conductor.report("a", Report("ready", start=unasked))
-    later.measure("a", again, unasked, 4)
+    later.measure("a", again, unasked, Load(4))
     later.end("a", unasked, Outcome("complete"))
     number = answered(later, "b", WRONG)
     assert later.store.trials()[number][0].start.output_differs is True

@@ -11,6 +11,7 @@ from conductor_desk import Desk
 
 from orchestrator.analysis.rows import Outcome
 from orchestrator.conductor import StudyFailed
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report
 from orchestrator.results.files import StoreError
 
@@ -50,10 +51,10 @@ def test_a_measured_level_is_on_disk_when_the_next_one_begins(desk: Callable[...
     plan = d.conductor.next("a")
     assert plan is not None
     start = d.start(plan)
-    d.measure("a", plan, start, 1)
-    assert [r.level.concurrency for r in d.store.levels(0) if r.level] == [1]
-    assert d.kept[0] == {1}
-    assert d.store.level_requests_file(0, 1).exists()
+    d.measure("a", plan, start, Load(1))
+    assert [r.level.load for r in d.store.levels(0) if r.level] == [Load(1)]
+    assert d.kept[0] == {Load(1)}
+    assert d.store.level_requests_file(0, Load(1)).exists()
 
 
 def test_optuna_hears_of_a_trial_only_when_its_file_is_there(
@@ -79,7 +80,7 @@ def test_a_disk_that_refuses_leaves_the_trial_open_for_the_next_run(
     plan = d.conductor.next("a")
     assert plan is not None
     start = d.start(plan)
-    d.measure("a", plan, start, 1)
+    d.measure("a", plan, start, Load(1))
 
     def full(*arguments: Any) -> None:
         raise StoreError("cannot write: No space left on device")
@@ -100,7 +101,7 @@ def test_an_interrupted_trial_runs_again_and_keeps_its_level(desk: Callable[...,
     plan = d.conductor.next("b")
     assert plan is not None
     start = d.start(plan)
-    d.measure("b", plan, start, 1, rate=50.0)
+    d.measure("b", plan, start, Load(1), rate=50.0)
     d.end("b", start, Outcome("interrupted"))
     assert d.conductor.ended == "stopped"
     assert d.conductor.next("c") is None
@@ -112,7 +113,7 @@ def test_an_interrupted_trial_runs_again_and_keeps_its_level(desk: Callable[...,
     assert again is not None
     assert (again.ordinal, again.attempt, again.flags) == (plan.ordinal, 2, plan.flags)
     rows = later.store.trials()[1]
-    rates = {r.level.concurrency: r.level.metrics.output_tokens_per_s for r in rows if r.level}
+    rates = {r.level.load.concurrency: r.level.metrics.output_tokens_per_s for r in rows if r.level}
     assert rates == {1: 50.0, 4: 70.0}
     assert [r.start.attempt for r in rows] == [1, 2]
 
@@ -141,13 +142,13 @@ def test_a_trial_that_every_run_was_killed_in_has_its_end_on_disk(desk: Callable
         d.conductor.resume()
         plan = d.conductor.next("b")
         assert plan is not None
-        d.measure("b", plan, d.start(plan), 1)
+        d.measure("b", plan, d.start(plan), Load(1))
     last = desk()
     assert last.conductor.resume() == []
     rows = last.store.trials()[1]
     assert rows[0].outcome.failure_kind == "interrupted"
     assert rows[0].trial.requested_flags == plan.flags
-    assert [r.level.concurrency for r in rows if r.level] == [1]
+    assert [r.level.load for r in rows if r.level] == [Load(1)]
 
 
 def test_a_study_whose_baseline_failed_says_so_when_it_is_resumed(desk: Callable[..., Desk]) -> None:
@@ -199,8 +200,8 @@ def test_a_server_that_could_not_be_stopped_ends_the_study(desk: Callable[..., D
     plan = d.conductor.next("a")
     assert plan is not None
     start = dataclasses.replace(d.start(plan), stop_proven=False)
-    for concurrency in (1, 4):
-        d.measure("a", plan, start, concurrency)
+    for load in plan.ladder:
+        d.measure("a", plan, start, load)
     with pytest.raises(StudyFailed, match="could not be stopped on vm"):
         d.end("a", start, Outcome("complete"))
     # What was measured is kept all the same.

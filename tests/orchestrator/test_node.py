@@ -21,6 +21,7 @@ from orchestrator import config as schema
 from orchestrator.analysis.agreement import PROMPTS, judged
 from orchestrator.board import LevelReport, Stop
 from orchestrator.node import NodeTrial
+from orchestrator.offered_load import Load
 from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
 from orchestrator.workload import Level, SyntheticDataset, Workload
 
@@ -29,7 +30,7 @@ class Board:
     """The board as a node sees it, in this process."""
 
     def __init__(self) -> None:
-        self.on_disk: list[int] = []
+        self.on_disk: list[Load] = []
         self.levels: list[LevelReport] = []
         self.phases: list[str] = []
         self.logs: dict[str, bytes] = {}
@@ -37,7 +38,7 @@ class Board:
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=getattr(self, f"on_{name}"))
 
-    def on_kept(self, ordinal: int) -> list[int]:
+    def on_kept(self, ordinal: int) -> list[Load]:
         return self.on_disk
 
     def on_post(self, ordinal: int, report: LevelReport) -> None:
@@ -111,9 +112,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         )
         variables = dict(env or {}) | ({"SIMULATED_FAULT": json.dumps(fault)} if fault else {})
         board, trial = Board(), NodeTrial.__new__(NodeTrial)
-        board.on_disk = list(kept)
+        board.on_disk = list(map(Load, kept))
         trials.append(trial)
-        plan = TrialPlan(ordinal, 1, dict(flags or {}), variables, context.workload.concurrency)
+        plan = TrialPlan(ordinal, 1, dict(flags or {}), variables, context.workload.ladder)
         trial.setup({"context": context, "board": board, "plan": plan})
         reports: list[Report] = []
         while not reports or reports[-1].event != "end":
@@ -152,7 +153,7 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
 def test_only_levels_that_are_not_on_disk_are_measured(run: Run) -> None:
     reports, board = run(kept=[1])
     assert [report.event for report in reports] == ["ready", "level", "end"]
-    assert [posted.level.concurrency for posted in board.levels] == [4]
+    assert [posted.level.load.concurrency for posted in board.levels] == [4]
 
 
 def test_a_trial_that_lost_only_its_end_needs_no_server(run: Run) -> None:
@@ -260,7 +261,7 @@ def test_a_server_that_hangs_under_load_fails_its_trial_and_is_stopped(run: Run)
     assert outcome is not None
     assert (outcome.state, outcome.failure_kind, outcome.failure_phase) == ("failed", "stalled", "benchmark")
     assert (outcome.failure_message or "").startswith("under 4 users it has answered nothing for ")
-    assert [posted.level.concurrency for posted in board.levels] == [1]
+    assert [posted.level.load.concurrency for posted in board.levels] == [1]
     assert start is not None
     assert start.stop_report is not None
     assert start.stop_report["proven"] is True

@@ -22,6 +22,7 @@ from launchers.errors import (
 )
 from orchestrator.analysis.rows import Outcome
 from orchestrator.conductor import StudyFailed
+from orchestrator.offered_load import Load
 
 MakeDesk = Callable[..., Desk]
 
@@ -39,7 +40,7 @@ def test_what_another_start_may_not_meet_is_tried_once_more_and_then_given_up(de
     d.run("a")
     first = d.fail("b", kind, "the port is taken")
     # It has no end yet: it costs no budget, and its file says why.
-    assert (d.conductor.planned, d.conductor.done, d.conductor.ended) == (4, 1, None)
+    assert (d.conductor.remaining, d.conductor.ended) == (3, None)
     assert d.outcome(1) == Outcome("interrupted", kind, "the port is taken", "loading weights")
     again = d.fail("c", kind)
     assert (again.ordinal, again.attempt, again.flags) == (1, 2, first.flags)
@@ -96,17 +97,17 @@ def test_a_hang_keeps_its_levels_unscored_and_its_retry_measures_the_rest(desk: 
     plan = d.conductor.next("b")
     assert plan is not None
     start = d.start(plan)
-    d.measure("b", plan, start, 1, rate=900.0)
+    d.measure("b", plan, start, Load(1), rate=900.0)
     # The level that it hung in is worth nothing, and is measured again.
-    d.measure("b", plan, start, 4, rate=900.0, failed=12)
+    d.measure("b", plan, start, Load(4), rate=900.0, failed=12)
     d.end("b", start, Outcome("failed", WatchdogHang.kind, "it hangs"))
     assert d.optuna_states() == ["COMPLETE", "FAIL", "WAITING"]
     again = d.conductor.next("c")
     assert again is not None
-    assert d.kept[1] == {1}
+    assert d.kept[1] == {Load(1)}
     d.end("c", d.start(again), Outcome("failed", WatchdogHang.kind, "it hangs"))
     rows = d.store.trials()[1]
-    assert [row.level.concurrency for row in rows if row.level] == [1, 4]
+    assert [row.level.load for row in rows if row.level] == [Load(1), Load(4)]
     assert {row.outcome.state for row in rows} == {"failed"}
     assert [trial.value for trial in d.study._study.trials[1:]] == [None, None]
 

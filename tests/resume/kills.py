@@ -26,6 +26,7 @@ from optuna.trial import TrialState
 from launchers import guard
 from launchers.ports import port_is_free
 from orchestrator.analysis.rows import Row
+from orchestrator.offered_load import Load
 from orchestrator.results.store import ResultStore
 
 _SHARED_MEMORY = Path("/dev/shm")
@@ -164,14 +165,14 @@ class Sweep:
         code = driver.returncode
         return [] if code == 0 else [f"the run after it ended with {code}: {self.said()[-600:]}"]
 
-    def levels(self) -> dict[tuple[int, int], Row]:
-        """Every level on disk, by trial and concurrency."""
+    def levels(self) -> dict[tuple[int, Load], Row]:
+        """Every level on disk, by trial and load."""
         if not self.root.exists():
             return {}
         rows = ResultStore(self.root, read_only=True).rows()
-        return {(row.trial.trial, row.level.concurrency): row for row in rows if row.level}
+        return {(row.trial.trial, row.level.load): row for row in rows if row.level}
 
-    def kept(self, before: Mapping[tuple[int, int], Row]) -> list[str]:
+    def kept(self, before: Mapping[tuple[int, Load], Row]) -> list[str]:
         """What became of the levels that were measured before."""
         problems = []
         after = self.levels()
@@ -190,7 +191,7 @@ class Sweep:
         if sorted(stored) != list(range(trials)):
             problems.append(f"trials {sorted(stored)} instead of {trials}")
         for ordinal, rows in stored.items():
-            levels = sorted(row.level.concurrency for row in rows if row.level)
+            levels = sorted(row.level.load.concurrency for row in rows if row.level)
             state = rows[0].outcome.state
             if len(set(levels)) != len(levels):
                 problems.append(f"trial {ordinal} has a level twice: {levels}")

@@ -19,11 +19,13 @@ from orchestrator.analysis.objectives import (
     parse_objective,
     valid,
 )
+from orchestrator.offered_load import Load
 from orchestrator.results.schemas import MEASUREMENTS
 
+LOADS = st.integers(1, 1024).map(Load) | st.integers(1, 99_999).map(lambda n: Load(request_rate=n / 1000))
 METRICS = st.one_of(
-    st.builds(Metric, st.sampled_from(RATES), st.none(), st.integers(1, 512)),
-    st.builds(Metric, st.sampled_from(LATENCIES), st.sampled_from(STATS), st.integers(1, 512)),
+    st.builds(Metric, st.sampled_from(RATES), st.none(), LOADS),
+    st.builds(Metric, st.sampled_from(LATENCIES), st.sampled_from(STATS), LOADS),
 )
 
 
@@ -50,6 +52,8 @@ def test_a_constraint_survives_its_text(metric: Metric, op: str, bound: float) -
         ("output_tokens_per_s", "write output_tokens_per_s@128"),
         ("output_tokens_per_s@0", "1 or more"),
         ("output_tokens_per_s@1.5", "is no metric"),
+        ("ttft_ms.p99@0rps", "above 0"),
+        ("ttft_ms.p99@2.0005rps", "3 decimals"),
         ("", "is no metric"),
         ("__import__('os')@1", "unknown metric"),
     ],

@@ -90,7 +90,7 @@ def test_output_that_could_not_be_compared_is_said_where_something_was_measured(
 
 def test_an_acceptance_length_of_some_ranks_only_is_told(build_row: Build) -> None:
     rows = [build_row(1, 8, accept_length=3.7, accept_partial=True), build_row(2, 8, accept_length=3.0)]
-    assert only(findings(rows), "accept_partial").data == {"levels": [(1, 8)]}
+    assert only(findings(rows), "accept_partial").data == {"levels": [(1, "C=8")]}
 
 
 def test_retracted_requests_leftovers_and_wrong_rules_are_told(build_row: Build) -> None:
@@ -147,5 +147,5 @@ def test_a_level_measured_on_a_warm_cache_is_told_and_not_compared(build_row: Bu
         ]
     )
     assert only(found, "beats_baseline").data["trial"] == 2
-    assert only(found, "cache_warm").data == {"levels": [(1, 8)]}
-    assert only(found, "cache_unknown").data == {"levels": [(2, 8)]}
+    assert only(found, "cache_warm").data == {"levels": [(1, "C=8")]}
+    assert only(found, "cache_unknown").data == {"levels": [(2, "C=8")]}

@@ -19,6 +19,7 @@ from orchestrator.benchmark.metrics import (
     window_tokens_per_s,
 )
 from orchestrator.benchmark.records import Distribution, LevelRecord, RequestRecord
+from orchestrator.offered_load import Load
 
 
 def good(
@@ -50,7 +51,7 @@ def level(
     after: Mapping[str, float] = {},
 ) -> LevelRecord:
     return LevelRecord(
-        concurrency=1,
+        load=Load(1),
         requests=requests,
         window_s=window_s,
         span_s=span_s,

@@ -11,6 +11,7 @@ from stream_server import Answer, StreamServer, completion, event, good, good_an
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
+from orchestrator.offered_load import Load
 from orchestrator.workload import Level, SyntheticDataset, Workload
 
 DEADLINE_S = 120
@@ -40,7 +41,7 @@ def level_of(answer: Answer, asked: Workload, concurrency: int, **options: Any) 
     async def story() -> tuple[LevelRecord, StreamServer]:
         async with StreamServer(answer) as server:
             options.setdefault("counters", dict)
-            return await run_level(server.url, asked, concurrency, **options), server
+            return await run_level(server.url, asked, Load(concurrency), **options), server
 
     result: tuple[LevelRecord, StreamServer] = run(story())
     return result
@@ -186,7 +187,7 @@ def test_a_stop_cancels_what_is_in_flight_and_leaves_nothing_behind(users: int) 
             record = await run_level(
                 server.url,
                 workload(),
-                users,
+                Load(users),
                 should_stop=lambda: server.in_flight == users,
                 counters=dict,
             )
@@ -211,7 +212,7 @@ def test_finished_requests_of_a_stopped_level_are_kept() -> None:
     async def story() -> LevelRecord:
         async with StreamServer(answer) as server:
             return await run_level(
-                server.url, workload(100), 2, should_stop=lambda: server.in_flight == 2, counters=dict
+                server.url, workload(100), Load(2), should_stop=lambda: server.in_flight == 2, counters=dict
             )
 
     record: LevelRecord = run(story())
@@ -223,7 +224,7 @@ def test_finished_requests_of_a_stopped_level_are_kept() -> None:
 def test_cancelling_the_level_itself_stops_its_users() -> None:
     async def story() -> None:
         async with StreamServer(hang) as server:
-            task = asyncio.create_task(run_level(server.url, workload(), 4, counters=dict))
+            task = asyncio.create_task(run_level(server.url, workload(), Load(4), counters=dict))
             while server.in_flight < 4:
                 await asyncio.sleep(0.001)
             task.cancel()
@@ -246,7 +247,7 @@ def test_a_level_stopped_in_its_tail_claims_no_window() -> None:
             return await run_level(
                 server.url,
                 workload(2),
-                2,
+                Load(2),
                 should_stop=lambda: server.in_flight == 1 and server.arrived == 6,
                 counters=dict,
             )
@@ -264,7 +265,7 @@ def test_a_dead_server_is_given_up_soon_without_numbers() -> None:
     async def story() -> LevelRecord:
         async with StreamServer() as server:
             url = server.url
-        return await run_level(url, workload(1000, max_s=600), 4, counters=dict)
+        return await run_level(url, workload(1000, max_s=600), Load(4), counters=dict)
 
     record: LevelRecord = run(story())
     assert record.gave_up is not None
@@ -297,7 +298,7 @@ def test_a_server_that_dies_in_the_middle_is_given_up() -> None:
                 await server.stop()
 
             killer = asyncio.create_task(kill())
-            record = await run_level(server.url, workload(1000, max_s=600), 4, counters=dict)
+            record = await run_level(server.url, workload(1000, max_s=600), Load(4), counters=dict)
             await killer
             return record
 

@@ -91,7 +91,7 @@ def hosts(trials: dict[int, list[Row]]) -> set[str | None]:
 
 
 def levels(rows: list[Row]) -> list[int]:
-    return sorted(row.level.concurrency for row in rows if row.level)
+    return sorted(row.level.load.concurrency for row in rows if row.level)
 
 
 def test_two_nodes_share_a_study_and_a_lost_one_loses_nothing(

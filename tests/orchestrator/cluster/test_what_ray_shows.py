@@ -15,6 +15,7 @@ from orchestrator import cluster as ray_cluster
 from orchestrator import config as schema
 from orchestrator.board import start_board
 from orchestrator.node import NodeTrial
+from orchestrator.offered_load import Load
 from orchestrator.plan import Reservation, StudyContext, TrialPlan
 from orchestrator.workload import Level, SyntheticDataset, Workload
 
@@ -69,7 +70,7 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         assert job.metadata["study"] == "seen"
 
         board = start_board("seen")
-        plan = TrialPlan(ordinal=7, attempt=1, flags={}, env={}, ladder=context.workload.concurrency)
+        plan = TrialPlan(ordinal=7, attempt=1, flags={}, env={}, ladder=(Load(2),))
         owner = ray.remote(NodeTrial).options(num_gpus=8).remote({"context": context, "board": board, "plan": plan})
         events = [ray.get(owner.train.remote())["report"] for _ in range(3)]
         assert [e.event for e in events] == ["ready", "level", "end"]

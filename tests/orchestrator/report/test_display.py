@@ -9,6 +9,7 @@ from rich.console import Console
 
 from launchers.base import Phase, StartProgress
 from orchestrator.board import NodeStatus, StartStatus
+from orchestrator.offered_load import Load
 from orchestrator.report.progress import PlainDisplay, Snapshot, clock, headline, make_display, node_line
 
 SNAPSHOT = Snapshot(
@@ -17,7 +18,7 @@ SNAPSHOT = Snapshot(
     trials=16,
     elapsed_s=130.0,
     left_s=680.0,
-    nodes=(NodeStatus("vm/3fa2c1", 4, "measuring", 32, 41, 96, 1204.4),),
+    nodes=(NodeStatus("vm/3fa2c1", 4, "measuring", Load(32), 41, 96, 1204.4),),
     score_name="output_tokens_per_s@128",
     baseline=2370.0,
     best=2431.0,

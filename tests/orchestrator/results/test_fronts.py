@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.analysis.objectives import parse_constraint, parse_objective
 from orchestrator.analysis.rows import Row
+from orchestrator.offered_load import Load
 from orchestrator.results.fronts import frontier, frontier_table, pareto_front, pareto_table
 
 Build = Callable[..., Row]
@@ -143,3 +144,12 @@ def test_a_server_whose_output_is_not_the_baselines_stands_on_no_front(build_row
     assert [p.row.trial.trial for p in front.points] == [2]
     assert front.excluded == {1: "its output is not the baseline's"}
     assert {p.row.trial.trial for p in frontier(rows)} == {2}
+
+
+def test_an_open_loop_and_a_repeat_are_no_points_of_the_frontier(build_row: Build) -> None:
+    rows = [
+        build_row(0, Load(8), 64.0),
+        build_row(0, Load(8, repeat=1), 70.0),
+        build_row(0, Load(request_rate=2.0), 9.0),
+    ]
+    assert [(p.concurrency, p.tokens_per_s) for p in frontier(rows)] == [(8, 64.0)]

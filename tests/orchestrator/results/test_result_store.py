@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.objectives import parse_objective
-from orchestrator.analysis.rows import Outcome, Row, StartInfo
+from orchestrator.analysis.objectives import Metric, parse_objective
+from orchestrator.analysis.rows import Outcome, Row, StartInfo, metric_value
 from orchestrator.benchmark.records import LevelRecord, RequestRecord
+from orchestrator.offered_load import Load
 from orchestrator.results import files
 from orchestrator.results.schemas import FRONTIER, MEASUREMENTS, PARETO, REQUESTS
 from orchestrator.results.store import ResultStore
-from orchestrator.results.tables import requests_table
+from orchestrator.results.tables import requests_table, rows_of
 
 Build = Callable[..., Row]
 OBJECTIVES = [parse_objective("maximize output_tokens_per_s@8")]
@@ -25,12 +26,12 @@ OBJECTIVES = [parse_objective("maximize output_tokens_per_s@8")]
 
 def requests_of(row: Row) -> pa.Table:
     assert row.level is not None
-    users = row.level.concurrency
+    load = row.level.load
     records = tuple(
         RequestRecord(index=i, user=i, warmup=False, started_s=0.0, finished_s=1.0, event_s=(0.5,), event_tokens=(4.0,))
-        for i in range(users)
+        for i in range(load.concurrency or 1)
     )
-    level = LevelRecord(users, records, (0.0, 1.0), (0.0, 1.0), True)
+    level = LevelRecord(load, records, (0.0, 1.0), (0.0, 1.0), True)
     return requests_table(level, trial=row.trial.trial, attempt=row.start.attempt, start_id=row.start.start_id)
 
 
@@ -45,8 +46,8 @@ def run_trial(store: ResultStore, rows: list[Row]) -> list[Row]:
     """What the driver does: the levels not yet on disk, then the outcome of the last row's start."""
     for row in rows:
         assert row.level is not None
-        have = {r.level.concurrency for r in store.levels(row.trial.trial) if r.level}
-        if row.level.concurrency not in have:
+        have = {r.level.load for r in store.levels(row.trial.trial) if r.level}
+        if row.level.load not in have:
             keep(store, row)
     return store.finish_trial(rows[-1].trial, rows[-1].start, rows[-1].outcome)
 
@@ -144,7 +145,7 @@ def test_a_reader_beside_the_writer_sees_the_trial_and_touches_nothing(
     # As after a kill between the outcome and the trial file; and one file is damaged.
     store.trial_file(3).unlink()
     keep(store, build_row(trial=4, concurrency=8))
-    store.level_file(4, 8).write_bytes(b"half")
+    store.level_file(4, Load(8)).write_bytes(b"half")
     before = tree(store.root)
     reader = ResultStore(store.root, messages.append, read_only=True)
     found = reader.trials()
@@ -188,11 +189,11 @@ def test_a_damaged_trial_file_is_set_aside_and_made_again(
 def test_a_damaged_level_counts_as_not_measured(store: ResultStore, build_row: Build, messages: list[str]) -> None:
     keep(store, build_row(12, 8))
     keep(store, build_row(12, 128))
-    store.level_file(12, 8).write_bytes(b"")
-    assert [r.level.concurrency for r in store.levels(12) if r.level] == [128]
+    store.level_file(12, Load(8)).write_bytes(b"")
+    assert [r.level.load for r in store.levels(12) if r.level] == [Load(128)]
     assert "it is empty" in messages[0]
     rows = run_trial(store, [build_row(12, 8), build_row(12, 128)])
-    assert [r.level.concurrency for r in rows if r.level] == [8, 128]
+    assert [r.level.load for r in rows if r.level] == [Load(8), Load(128)]
 
 
 def test_a_damaged_requests_file_is_told_and_costs_no_metrics(
@@ -202,7 +203,7 @@ def test_a_damaged_requests_file_is_told_and_costs_no_metrics(
     store.requests_file(12).write_bytes(b"gone")
     rows = run_trial(store, [build_row(12, 8), build_row(12, 128)])
     assert len(rows) == 2
-    assert any("requests of trial 12 at concurrency 8 are lost" in text for text in messages)
+    assert any("requests of trial 12 at C=8 are lost" in text for text in messages)
     assert table(store.requests_file(12), REQUESTS)["concurrency"].unique().to_pylist() == [128]
 
 
@@ -288,8 +289,8 @@ class Killer:
         return call
 
 
-def story(store: ResultStore, build_row: Build) -> Iterator[tuple[int, int]]:
-    """A baseline, a trial over two starts and a failed one; yields (trial, concurrency) once durable."""
+def story(store: ResultStore, build_row: Build) -> Iterator[tuple[int, Load]]:
+    """A baseline, a trial over two starts and a failed one; yields (trial, load) once durable."""
     scripts = [
         [build_row(0, 1, 60.0, role="baseline"), build_row(0, 8, 400.0, role="baseline")],
         [build_row(1, 1, 70.0), build_row(1, 8, 500.0, start_id="start-b", attempt=2)],
@@ -301,10 +302,10 @@ def story(store: ResultStore, build_row: Build) -> Iterator[tuple[int, int]]:
         if finished is None:
             for row in rows:
                 assert row.level is not None
-                have = {r.level.concurrency for r in store.levels(row.trial.trial) if r.level}
-                if row.level.concurrency not in have:
+                have = {r.level.load for r in store.levels(row.trial.trial) if r.level}
+                if row.level.load not in have:
                     keep(store, row)
-                yield row.trial.trial, row.level.concurrency
+                yield row.trial.trial, row.level.load
             store.finish_trial(rows[-1].trial, rows[-1].start, rows[-1].outcome)
         store.rebuild(OBJECTIVES)
 
@@ -337,10 +338,22 @@ def test_killed_at_any_write_and_run_again_the_study_has_the_same_files(
             if killer.count < turn:
                 break
             changes = max(changes, turn)
-            seen = [(r.trial.trial, r.level.concurrency) for r in store.rows() if r.level]
+            seen = [(r.trial.trial, r.level.load) for r in store.rows() if r.level]
             assert sorted(set(seen)) == sorted(seen)
             assert set(durable) <= set(seen)
             for _ in story(store, build_row):
                 pass
             assert tree(store.root) == expected, f"killed at change {turn}"
     assert changes >= 30
+
+
+def test_levels_of_every_kind_of_load_are_kept_apart(store: ResultStore, build_row: Build) -> None:
+    loads = [Load(8), Load(8, repeat=1), Load(request_rate=2.5), Load(request_rate=2.5, repeat=1)]
+    rows = run_trial(store, [build_row(12, load) for load in loads])
+    assert [row.level.load for row in rows if row.level] == loads
+    # Once more, so that the requests of each come from the merged file.
+    store.trial_file(12).unlink()
+    assert store.trial(12) == rows
+    merged = table(store.requests_file(12), REQUESTS)
+    assert [rows_of(merged, load).num_rows for load in loads] == [8, 8, 1, 1]
+    assert [metric_value(rows, Metric.parse(f"requests_per_s@{load.text}")) for load in loads] == [2.0] * 4

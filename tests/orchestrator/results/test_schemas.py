@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis.rows import Row
 from orchestrator.benchmark.records import LevelMetrics, LevelRecord, RequestRecord
+from orchestrator.offered_load import Load
 from orchestrator.results.files import Unreadable, read_table, write_table
 from orchestrator.results.schemas import (
     FRONTIER,
@@ -179,14 +180,16 @@ SECOND = {
 
 #: And the third.
 THIRD = {"retraction_events", "output_tokens_per_s_half_width"}
-#: And the fourth.
-FOURTH = {"repeats"}
+#: And the fourth; what the second of the requests added.
+FOURTH = {"repeats", "request_rate", "level_repeat"}
+REQUESTS_SECOND = {"request_rate", "level_repeat"}
 
 
 def test_what_later_versions_added_may_be_absent() -> None:
-    assert (MEASUREMENTS.version, FRONTIER.version) == (4, 2)
+    assert (MEASUREMENTS.version, REQUESTS.version, FRONTIER.version) == (4, 2, 2)
     for schema, names in (
         (MEASUREMENTS, SECOND[MEASUREMENTS.name] | THIRD | FOURTH),
+        (REQUESTS, REQUESTS_SECOND),
         (FRONTIER, SECOND[FRONTIER.name]),
     ):
         assert all(schema.arrow.field(name).nullable for name in names)
@@ -247,7 +250,8 @@ REQUEST_RECORDS = st.builds(
 )
 LEVEL_RECORDS = st.builds(
     LevelRecord,
-    concurrency=st.integers(1, 512),
+    load=st.builds(Load, st.integers(1, 512), st.none(), st.integers(0, 2))
+    | st.integers(1, 9000).map(lambda n: Load(request_rate=n / 1000)),
     requests=st.lists(REQUEST_RECORDS, min_size=1, max_size=4).map(tuple),
     window_s=st.none() | st.tuples(STAMPS, STAMPS),
     span_s=st.tuples(STAMPS, STAMPS),
@@ -256,7 +260,7 @@ LEVEL_RECORDS = st.builds(
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(LEVEL_RECORDS, min_size=1, max_size=3, unique_by=lambda level: level.concurrency))
+@given(st.lists(LEVEL_RECORDS, min_size=1, max_size=3, unique_by=lambda level: level.load))
 def test_raw_requests_come_back_to_the_last_bit(levels: list[LevelRecord]) -> None:
     tables = [requests_table(level, trial=12, attempt=1, start_id="start-a") for level in levels]
     assert levels_from_requests(pa.concat_tables(tables)) == levels

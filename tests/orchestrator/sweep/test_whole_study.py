@@ -24,7 +24,7 @@ def test_a_study_is_interrupted_continued_and_done(sweep: Callable[..., Any], sm
     assert first.wait() == 130, first.output
     assert "the same command continues" in first.output
     assert first.servers() == []
-    assert [r.level.concurrency for r in first.store.levels(1) if r.level] == [1]
+    assert [r.level.load.concurrency for r in first.store.levels(1) if r.level] == [1]
 
     # The same command again: it continues at the second level; meanwhile a second driver is refused.
     second = sweep(space=space)
@@ -42,7 +42,7 @@ def test_a_study_is_interrupted_continued_and_done(sweep: Callable[..., Any], sm
     second.process.send_signal(signal.SIGINT)
     assert second.wait() == 130, second.output
     assert second.servers() == []
-    assert [r.level.concurrency for r in second.store.levels(1) if r.level] == [1]
+    assert [r.level.load.concurrency for r in second.store.levels(1) if r.level] == [1]
 
     # To the end, on the original budget; the space holds two configurations beside the baseline.
     third = sweep(space=space)
@@ -51,7 +51,7 @@ def test_a_study_is_interrupted_continued_and_done(sweep: Callable[..., Any], sm
     assert sorted(trials) == [0, 1, 2]
     assert all(rows[0].outcome.state == "complete" for rows in trials.values())
     assert len({rows[0].trial.identity for rows in trials.values()}) == 3
-    starts = {row.level.concurrency: row.start for row in trials[1] if row.level}
+    starts = {row.level.load.concurrency: row.start for row in trials[1] if row.level}
     assert starts[1].start_id != starts[4].start_id
     assert third.servers() == []
     logs = len(list((third.root / "logs").glob("*.log")))
