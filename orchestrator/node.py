@@ -193,6 +193,7 @@ class Node:
         Raises the LaunchError of a server that dies of them.
         """
         pulse.enter("checking output")
+        began = time.monotonic()
         attention = Attention(server, pulse, "while it answered the fixed prompts")
 
         def ask(at_once: bool) -> readback.Tokens | None:
@@ -210,7 +211,7 @@ class Node:
         patience_s = _DEATH_S if outputs is None and not pulse.stop else 0.0
         if _ended(server, patience_s) and (error := server.failure()) is not None:
             raise error
-        return dataclasses.replace(start, outputs=outputs, outputs_alone=alone)
+        return dataclasses.replace(start, outputs=outputs, outputs_alone=alone, outputs_s=time.monotonic() - began)
 
     def measure(
         self, server: ServerHandle, load: Load, pulse: Pulse

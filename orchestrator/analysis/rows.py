@@ -99,6 +99,8 @@ class StartInfo:
     rule_disagreements: tuple[str, ...] = ()
     #: Greedy answers to `agreement.PROMPTS` as token ids, asked all at once; None where they were not had.
     outputs: tuple[tuple[int, ...], ...] | None = None
+    #: Wall seconds of all answers to the fixed prompts.
+    outputs_s: float | None = None
     #: The same asked one after the other: of the baseline, to know how well it agrees with itself.
     outputs_alone: tuple[tuple[int, ...], ...] | None = None
     #: Share of the baseline's tokens that `outputs` repeats, and that the baseline itself repeats.

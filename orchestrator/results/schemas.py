@@ -181,6 +181,7 @@ MEASUREMENTS = TableSchema(
         column("stop_proven", _BOOL, "nothing of the server was left"),
         column("stop_report", _TEXT, "how it was stopped and what was left", json=True),
         column("outputs", _OUTPUTS, "greedy answers to the fixed prompts, asked all at once", unit="token ids"),
+        column("outputs_s", _REAL, "what the fixed prompts took, asked all at once and one by one", unit="s"),
         column("outputs_alone", _OUTPUTS, "the same asked one by one: of the baseline", unit="token ids"),
         column("output_agreement", _REAL, "share of the baseline's tokens that the answers repeat"),
         column("output_self_agreement", _REAL, "the same share of the baseline's own answers asked one by one"),

@@ -181,7 +181,7 @@ SECOND = {
 #: And the third.
 THIRD = {"retraction_events", "output_tokens_per_s_half_width"}
 #: And the fourth; what the second of the requests added.
-FOURTH = {"repeats", "request_rate", "level_repeat"}
+FOURTH = {"repeats", "outputs_s", "request_rate", "level_repeat"}
 REQUESTS_SECOND = {"request_rate", "level_repeat"}
 
 
