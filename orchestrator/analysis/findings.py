@@ -26,6 +26,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *comparisons.against_baseline(rows, unit, known_at),
         *comparisons.speculation(rows, unit),
         *(proof.noise(rows, objective) if objective else []),
+        *(proof.within_start(rows, objective) if objective else []),
         *(proof.drift(rows, objective) if objective else []),
         *server.outputs(rows),
         *server.admission(rows),

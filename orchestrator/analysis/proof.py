@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from statistics import fmean
 
 from orchestrator.analysis.comparisons import number, percent
 from orchestrator.analysis.finding import Finding, settings_text
-from orchestrator.analysis.noise import gap_found
+from orchestrator.analysis.noise import Value, gap_found, ratio_of
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, by_trial, metric_value
 from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
@@ -73,6 +74,31 @@ def noise(rows: Sequence[Row], objective: Objective) -> list[Finding]:
         f"starts less than {100 * floor.smallest_gain:.1f} % is a tie."
     )
     return [Finding("noise_floor", text, {"sd": floor.sd, "freedom": floor.freedom, "tie": floor.smallest_gain})]
+
+
+def within_start(rows: Sequence[Row], objective: Objective) -> list[Finding]:
+    """Whether two measurements of a load in one start lie further apart than the two levels say of themselves."""
+    load = objective.metric.load
+    again = dataclasses.replace(load, repeat=1)
+    by_load = {row.level.load: row for row in rows if row.trial.role == "baseline" and row.level is not None}
+    values = []
+    for row in (by_load.get(again), by_load.get(load)):
+        rate = row.output_tokens_per_s if row else None
+        if row is None or row.level is None or rate is None:
+            return []
+        values.append(Value(rate, row.level.metrics.output_tokens_per_s_half_width))
+    second, first = values
+    if first.half_width is None or second.half_width is None:
+        return []
+    ratio = ratio_of(second, first, None)
+    if ratio.holds(1.0):
+        return []
+    text = (
+        f"Measured twice in one start, the baseline gave {number(first.value)} and {number(second.value)} at "
+        f"{load.label}: {percent(ratio.mean)} %, more than the levels' own intervals allow. They are less sure than "
+        "they say; a longer warm-up or longer levels (workload.level) would help."
+    )
+    return [Finding("unsteady_within_start", text, {"first": first.value, "second": second.value})]
 
 
 def drift(rows: Sequence[Row], objective: Objective) -> list[Finding]:
