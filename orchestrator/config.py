@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from orchestrator.analysis.objectives import Constraint, Metric, Objective, parse_constraint, parse_objective
+from orchestrator.analysis.objectives import (
+    OF_SLO,
+    OF_USERS,
+    Constraint,
+    Metric,
+    Objective,
+    parse_constraint,
+    parse_objective,
+)
 from orchestrator.fields import (
     Condition,
     ConstraintText,
@@ -29,6 +37,7 @@ from orchestrator.fields import (
     located,
     value_key,
 )
+from orchestrator.offered_load import Load
 from orchestrator.workload import Workload
 
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -155,19 +164,26 @@ class Space(Frozen):
 
 
 class Score(Frozen):
-    """The one number the search improves: a metric at a concurrency of the ladder."""
+    """The one number the search improves: a metric at a load of the ladder, by its users or its requests per second."""
 
     metric: str = "output_tokens_per_s"
-    concurrency: int = Field(ge=1)
+    concurrency: int | None = Field(None, ge=1)
+    request_rate: float | None = Field(None, gt=0)
 
     @property
     def objective(self) -> Objective:
         """The score as an objective; its direction is the metric's own (more tokens, less latency)."""
-        return Objective(Metric.parse(f"{self.metric}@{self.concurrency}"))
+        return Objective(Metric.parse(f"{self.metric}@{self._load.text}"))
+
+    @property
+    def _load(self) -> Load:
+        return Load(self.concurrency, None if self.request_rate is None else float(self.request_rate))
 
     @model_validator(mode="after")
     def _known(self) -> Score:
-        Metric.parse(f"{self.metric}@{self.concurrency}")
+        if (self.concurrency is None) == (self.request_rate is None):
+            raise ValueError("a score has a concurrency or a request_rate: one of them")
+        Metric.parse(f"{self.metric}@{self._load.text}")
         return self
 
 
@@ -256,14 +272,19 @@ class SweepConfig(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> SweepConfig:
         ladder = self.workload.ladder
+        at = "concurrency" if self.score.request_rate is None else "request_rate"
         wanted: list[tuple[tuple[str | int, ...], Metric]] = [
-            (("score", "concurrency"), self.score.objective.metric),
+            (("score", at), self.score.objective.metric),
             *((("pareto", i), parse_objective(text).metric) for i, text in enumerate(self.pareto)),
             *((("constraints", i), limit.metric) for i, limit in enumerate(self.limits)),
         ]
         for path, metric in wanted:
             if metric.load not in ladder:
                 raise located(path, f"{metric} is not measured: the ladder is [{', '.join(c.text for c in ladder)}]")
+            if metric.name in OF_SLO and self.workload.slo is None:
+                raise located(path, f"{metric} needs bounds to be met: give workload.slo, like {{ttft_ms: 500}}")
+            if metric.name in OF_USERS and not metric.load.closed:
+                raise located(path, f"{metric}: an open loop has no users")
         for section in ("flags", "env"):
             fixed, searched = getattr(self.server, section), getattr(self.space, section)
             for name in searched:

@@ -30,7 +30,8 @@ from launchers.process import stop_leftovers
 from launchers.sglang.failures import retractions
 from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
-from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo, cache_state
+from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
+from orchestrator.analysis.validity import cache_state
 from orchestrator.attention import Attention
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.load import run_level
@@ -244,7 +245,7 @@ class Node:
         look = readback.look_at(server)
         told = readback.log_text(server, since=logged)
         # What the ranks say is a mean since the last flush.
-        metrics = level_metrics(record, look.ranks if flush == "flushed" else ())
+        metrics = level_metrics(record, look.ranks if flush == "flushed" else (), workload.slo)
         level = MeasuredLevel(
             metrics=metrics,
             measured_at=datetime.now(UTC),
@@ -263,11 +264,10 @@ class Node:
         if not server.alive() and (error := server.failure()) is not None:
             kind = ServerCrashed.kind if isinstance(error, UnknownFailure) else error.kind
             return Outcome("failed", kind, f"{at}: {error.message}", _UNDER_LOAD)
-        if not level.comparable:
-            metrics = level.metrics
-            text = f"{at} {metrics.requests_failed} of {metrics.requests_total} requests failed: {metrics.first_error}"
+        # What else makes a level invalid lies with us, and says nothing of the next one.
+        if (why := level.server_failed) is not None:
             kind = Unreachable.kind if record.unreachable else "requests_failed"
-            return Outcome("failed", kind, text, _UNDER_LOAD)
+            return Outcome("failed", kind, f"{at} {why}", _UNDER_LOAD)
         return None
 
     def disagreements(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from orchestrator.fields import Frozen, as_tuple
 from orchestrator.offered_load import Load
 
+Users = Annotated[int, Field(ge=1, le=1024)]
+
 
 class SyntheticDataset(Frozen):
     """Seeded prompts of random token ids: `input_tokens` in, at most `output_tokens` out, each one unique."""
@@ -22,21 +24,65 @@ class SyntheticDataset(Frozen):
 
 
 class Level(Frozen):
-    """How long one concurrency is measured.
+    """How long one level is measured.
 
-    Closed loop: `requests_per_user` x concurrency requests, more until `min_s` seconds are over,
-    none started after `max_s`. `warmup_requests_per_user` come before and are not counted.
+    Closed loop: `requests_per_user` x concurrency requests and `min_s` seconds at least, then until the 95 % interval
+    of the throughput is within +- `half_width` of it (None: not a request more), or `max_requests_per_user` or `max_s`
+    ends it. Before, and not counted, `warmup_requests_per_user`, then until the rates of two successive windows differ
+    by no more than `warmup_tolerance` (None: not a request more), for `max_s` at most.
+
+    Open loop: `min_requests` and `min_s` at least, none sent after `max_s`; before, as long as
+    `warmup_requests_per_user` answers take.
     """
 
     requests_per_user: int = Field(3, ge=1)
     min_s: float = Field(5.0, ge=0)
     max_s: float = Field(120.0, gt=0)
+    half_width: float | None = Field(0.02, gt=0, lt=1)
+    max_requests_per_user: int | None = Field(None, ge=1)
+    min_requests: int = Field(100, ge=1)
     warmup_requests_per_user: int = Field(1, ge=0)
+    warmup_tolerance: float | None = Field(0.1, gt=0, lt=1)
 
     @model_validator(mode="after")
     def _ordered(self) -> Level:
         if self.min_s > self.max_s:
             raise ValueError(f"min_s {self.min_s} is above max_s {self.max_s}")
+        most = self.max_requests_per_user
+        if most is not None and most < self.requests_per_user:
+            raise ValueError(f"requests_per_user {self.requests_per_user} is above max_requests_per_user {most}")
+        return self
+
+
+class Arrivals(Frozen):
+    """When the requests of an open loop come: `gamma` with a shape of `burstiness`, of which `poisson` is that of 1.
+
+    Up to `max_in_flight` are open at once; a request beyond waits, and the level then says that it fell behind.
+    """
+
+    kind: Literal["poisson", "constant", "gamma"] = "poisson"
+    burstiness: float = Field(1.0, gt=0)
+    max_in_flight: int = Field(1024, ge=1)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _known(self) -> Arrivals:
+        if self.kind != "gamma" and self.burstiness != 1.0:
+            raise ValueError(f"burstiness {self.burstiness} goes with kind gamma; {self.kind} has none")
+        return self
+
+
+class Slo(Frozen):
+    """Bounds that a request is to meet, all of them, to count in goodput. Milliseconds."""
+
+    ttft_ms: float | None = Field(None, gt=0)
+    tpot_ms: float | None = Field(None, gt=0)
+    e2e_ms: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _some(self) -> Slo:
+        if self.ttft_ms is self.tpot_ms is self.e2e_ms is None:
+            raise ValueError("there is no bound: give ttft_ms, tpot_ms or e2e_ms, or leave slo out")
         return self
 
 
@@ -49,13 +95,22 @@ class Sampling(Frozen):
 
 
 class Workload(Frozen):
-    """What is asked of every server: the requests and the ladder of concurrencies, measured in one start."""
+    """What is asked of every server: the requests and the ladder of loads, measured in one start."""
 
     api: Literal["openai", "native"] = "openai"
     dataset: SyntheticDataset = SyntheticDataset()
-    concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], BeforeValidator(as_tuple)] = Field(
-        (1, 8, 32, 128), min_length=1
+    #: Levels of a closed loop, by users.
+    concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(as_tuple)] = (
+        1,
+        8,
+        32,
+        128,
     )
+    #: Levels of an open loop, by requests per second.
+    request_rate: Annotated[tuple[float, ...], BeforeValidator(as_tuple)] = ()
+    arrivals: Arrivals = Arrivals()
+    #: What a request is to meet to count in goodput.
+    slo: Slo | None = None
     level: Level = Level()
     sampling: Sampling = Sampling()
     #: A request that takes longer counts as failed.
@@ -68,7 +123,22 @@ class Workload(Frozen):
             raise ValueError("the ladder goes up, each concurrency once: [1, 8, 32]")
         return ladder
 
+    @field_validator("request_rate")
+    @classmethod
+    def _rates(cls, ladder: tuple[float, ...]) -> tuple[float, ...]:
+        for rate in ladder:
+            Load(request_rate=rate)
+        if list(ladder) != sorted(set(ladder)):
+            raise ValueError("the ladder goes up, each rate once: [0.5, 2, 8]")
+        return ladder
+
+    @model_validator(mode="after")
+    def _some_level(self) -> Workload:
+        if not self.ladder:
+            raise ValueError("there is no level: give concurrency or request_rate")
+        return self
+
     @property
     def ladder(self) -> tuple[Load, ...]:
         """The levels of a trial, in the order in which they are measured."""
-        return tuple(map(Load, self.concurrency))
+        return (*map(Load, self.concurrency), *(Load(request_rate=float(rate)) for rate in self.request_rate))

@@ -35,6 +35,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *server.failures(rows),
         *server.failed_requests(rows),
         *server.warm_levels(rows),
+        *server.client_limits(rows),
         *server.partial_acceptance(rows),
         *server.leftovers(rows),
         *server.disagreements(rows),

@@ -17,9 +17,28 @@ Direction = Literal["maximize", "minimize"]
 Op = Literal["<=", ">="]
 
 #: Metrics that are one number a level; more is better.
-RATES = ("output_tokens_per_s", "output_tokens_per_s_whole", "requests_per_s", "accept_length")
+RATES = (
+    "output_tokens_per_s",
+    "output_tokens_per_s_whole",
+    "output_tokens_per_s_per_user",
+    "output_tokens_per_s_per_gpu",
+    "total_tokens_per_s",
+    "total_tokens_per_s_whole",
+    "requests_per_s",
+    "completed_requests_per_s",
+    "goodput_requests_per_s",
+    "slo_attainment",
+    "accept_length",
+    "accept_rate",
+)
+#: Metrics that are one number a level; less is better, and 0 is a value.
+COSTS = ("queue_time_ms",)
 #: Metrics that are a distribution a level, in milliseconds; less is better.
-LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "itl_per_token_ms", "e2e_ms", "normalized_latency_ms")
+#: Goodput is that of the workload's `slo`.
+OF_SLO = ("goodput_requests_per_s", "slo_attainment")
+#: An open loop has no users.
+OF_USERS = ("output_tokens_per_s_per_user",)
 STATS = ("mean", "p50", "p90", "p99")
 
 _METRIC = re.compile(r"(?P<name>[^.@\s]+)(?:\.(?P<stat>[^.@\s]+))?(?:@(?P<load>[0-9]+|[0-9]+(?:\.[0-9]+)?rps))?")
@@ -43,11 +62,11 @@ class Metric:
                 raise ValueError(
                     f"{self.name} has no statistic {self.stat!r}; it has {', '.join(STATS)}{_nearest(self.stat, STATS)}"
                 )
-        elif self.name in RATES:
+        elif self.name in (*RATES, *COSTS):
             if self.stat is not None:
                 raise ValueError(f"{self.name} is one number and has no statistic: drop .{self.stat}")
         else:
-            known = (*RATES, *LATENCIES)
+            known = (*RATES, *COSTS, *LATENCIES)
             raise ValueError(f"unknown metric {self.name!r}{_nearest(self.name, known)}; known are {', '.join(known)}")
         if self.load.repeat:
             raise ValueError(f"{self}: a metric is that of a load's first measurement")
@@ -79,7 +98,11 @@ class Metric:
     @property
     def natural_direction(self) -> Direction:
         """The direction in which this metric is better."""
-        return "minimize" if self.name in LATENCIES else "maximize"
+        return "maximize" if self.name in RATES else "minimize"
+
+    def valid(self, value: float | None) -> TypeGuard[float]:
+        """Whether a measured value of this metric may be scored: see `valid`; a cost may be 0."""
+        return valid(value) or (value == 0 and self.name in COSTS)
 
     def __str__(self) -> str:
         return f"{self.name}{'' if self.stat is None else f'.{self.stat}'}@{self.load.text}"
@@ -119,7 +142,7 @@ class Constraint:
 
         Infinity for a value that is absent or none (NaN, infinite, 0 or less): not measured is not met.
         """
-        if not valid(value):
+        if not self.metric.valid(value):
             return math.inf
         return value - self.bound if self.op == "<=" else self.bound - value
 

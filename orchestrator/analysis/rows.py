@@ -12,7 +12,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from orchestrator.analysis.objectives import Metric, valid
-from orchestrator.benchmark.counters import Flush, delta
+from orchestrator.analysis.validity import CacheState, invalid_reason, server_failed
+from orchestrator.benchmark.counters import delta
+from orchestrator.benchmark.metrics import accept_rate
 from orchestrator.benchmark.records import Distribution, LevelMetrics
 from orchestrator.offered_load import Load
 
@@ -20,15 +22,6 @@ from orchestrator.offered_load import Load
 #: at all; interrupted: the trial is run again, since the sweep ended first or, with a failure_kind, since another
 #: start may not meet what failed.
 State = Literal["complete", "failed", "interrupted", "infeasible"]
-#: flushed: the flush was confirmed (status 200 while idle); unique: no prompt was sent to this start before;
-#: warm: prompts may be cached from an earlier level; unknown: the flush was not confirmed.
-CacheState = Literal["flushed", "unique", "warm", "unknown"]
-
-#: Above this share of prompt tokens found in the prefix cache, a level that no confirmed flush preceded is warm:
-#: prompts share no more than the tokens they begin with.
-MAX_CACHED_SHARE = 0.05
-#: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
-MAX_FAILED_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +142,25 @@ class MeasuredLevel:
         return self.metrics.load
 
     @property
-    def failed_share(self) -> float:
-        """Failed requests over all measured ones; 1 where there was none."""
-        total = self.metrics.requests_total
-        return self.metrics.requests_failed / total if total else 1.0
-
-    @property
     def retracted_requests(self) -> int | None:
         """Requests that lost their place for want of KV memory; None where the server does not tell."""
         rise = delta(self.counters_before, self.counters_after, "num_retracted_requests_total")
         return None if rise is None else int(rise)
 
     @property
+    def server_failed(self) -> str | None:
+        """Why the server itself is to blame that the level is invalid; None where it is not."""
+        return server_failed(self.metrics, self.counters_before, self.counters_after)
+
+    @property
+    def invalid_reason(self) -> str | None:
+        """Why the numbers may not be scored; None where they may."""
+        return invalid_reason(self.metrics, self.cache_state, self.counters_before, self.counters_after)
+
+    @property
     def comparable(self) -> bool:
-        """Whether the numbers may be scored: (almost) no request failed and no prompt was cached before."""
-        return self.failed_share <= MAX_FAILED_SHARE and self.cache_state != "warm"
+        """Whether the numbers may be scored."""
+        return self.invalid_reason is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +185,30 @@ class Row:
         return self.level.metrics.output_tokens_per_s
 
     @property
+    def accept_rate(self) -> float | None:
+        """Share of the draft steps in force that were accepted; None without speculation, or where not told."""
+        steps = self.start.effective_settings.get("speculative-num-steps")
+        length = None if self.level is None else self.level.metrics.accept_length
+        return accept_rate(length, steps if isinstance(steps, int) else None)
+
+    def figure(self, metric: Metric) -> float | None:
+        """The metric's value in this row, whether or not it may be compared; None where there is none."""
+        if self.level is None:
+            return None
+        metrics, users = self.level.metrics, self.level.load.concurrency
+        rate = metrics.output_tokens_per_s
+        if metric.name == "output_tokens_per_s_per_user":
+            return rate / users if rate is not None and users else None
+        if metric.name == "output_tokens_per_s_per_gpu":
+            return rate / self.trial.gpus if rate is not None and self.trial.gpus else None
+        if metric.name == "accept_rate":
+            return self.accept_rate
+        value = getattr(metrics, metric.name)
+        if isinstance(value, Distribution) and metric.stat is not None:
+            value = getattr(value, metric.stat)
+        return None if value is None else float(value)
+
+    @property
     def admission_limited(self) -> bool | None:
         """Whether the level had more users than the server runs at once; None where that is not known, as of an
         open loop, which has no users."""
@@ -196,34 +217,15 @@ class Row:
         return None if cap is None or users is None else users > cap
 
 
-def cache_state(
-    flush: Flush, metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]
-) -> CacheState:
-    """State of the prefix cache before a level, from the flush and from what the level found cached.
-
-    The answers tell cached tokens where the server reports them, its counters otherwise.
-    """
-    if flush == "flushed":
-        return "flushed"
-    cached: float | None = metrics.cached_tokens
-    prompt: float | None = metrics.prompt_tokens
-    if cached is None:
-        cached = delta(before, after, "cached_tokens_total")
-        prompt = delta(before, after, "prompt_tokens_total")
-    return "warm" if cached and prompt and cached / prompt > MAX_CACHED_SHARE else "unknown"
-
-
 def metric_value(rows: Iterable[Row], metric: Metric) -> float | None:
-    """The metric among one trial's rows: finite and above 0.
+    """The metric among one trial's rows: finite and above 0 (a cost may be 0).
 
     None where that load was not measured, the level is not comparable, or there is no such number.
     """
     for row in rows:
         if row.level is not None and row.level.load == metric.load:
-            value = getattr(row.level.metrics, metric.name)
-            if isinstance(value, Distribution) and metric.stat is not None:
-                value = getattr(value, metric.stat)
-            return float(value) if row.comparable and valid(value) else None
+            value = row.figure(metric)
+            return value if row.comparable and metric.valid(value) else None
     return None
 
 

@@ -9,6 +9,7 @@ from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
 from orchestrator.analysis.finding import Finding, ladder_of, trials_text
 from orchestrator.analysis.rows import Row, by_trial
+from orchestrator.analysis.validity import client_limit
 from orchestrator.offered_load import Load
 
 
@@ -175,12 +176,24 @@ def failed_requests(rows: Sequence[Row]) -> list[Finding]:
     return found
 
 
+def client_limits(rows: Sequence[Row]) -> list[Finding]:
+    """Levels in which the load generator was measured, not the server."""
+    found = []
+    for row in rows:
+        if row.level is not None and (why := client_limit(row.level.metrics)) is not None:
+            label = row.level.load.label
+            text = f"Trial {row.trial.trial} at {label} is not compared: {why}."
+            found.append(Finding("client_limited", text, {"trial": row.trial.trial, "level": label}))
+    return found
+
+
 def warm_levels(rows: Sequence[Row]) -> list[Finding]:
     """Levels that did not begin with a cache known to be cold."""
     found = []
     for state, text in (
         ("warm", "began with prompts in the prefix cache; their numbers are not compared"),
-        ("unknown", "began without a confirmed flush of the prefix cache"),
+        ("unknown", "began with a prefix cache of which nothing is known; their numbers are not compared"),
+        ("unique", "began without a confirmed flush of the prefix cache, but found nothing in it"),
     ):
         levels = [
             (row.trial.trial, row.level.load.label)

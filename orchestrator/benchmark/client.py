@@ -59,7 +59,15 @@ class Client:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, request: PreparedRequest, *, user: int, warmup: bool, deliver: Deliver) -> RequestRecord:
+    async def send(
+        self,
+        request: PreparedRequest,
+        *,
+        user: int,
+        warmup: bool,
+        deliver: Deliver,
+        targeted_s: float | None = None,
+    ) -> RequestRecord:
         """Send `request`, read its answer to the end and deliver its record, exactly once.
 
         A failure of the request is a record, never an exception. Cancelling delivers a record of kind
@@ -90,6 +98,7 @@ class Client:
                 error_kind=verdict.kind,
                 error_code=verdict.code,
                 warning=verdict.warning or _short(request, verdict),
+                targeted_s=targeted_s,
             )
 
         def note(outputs: list[int]) -> None:

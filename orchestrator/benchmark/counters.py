@@ -11,6 +11,9 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 _PREFIXES = ("sglang:", "sglang_")
+_COUNTERS = ("_total", "_sum", "_count")
+#: Prometheus' own, of a server with one process; the only one kept that is not SGLang's.
+START_TIME = "process_start_time_seconds"
 #: Gauges that add up over the workers of a server (data-parallel ranks); of the others the largest is kept.
 _ADDITIVE_GAUGES = frozenset(
     {"gen_throughput", "num_used_tokens", "kv_used_tokens", "kv_available_tokens", "kv_evictable_tokens"}
@@ -42,9 +45,10 @@ def parse_metrics(text: str) -> dict[str, float]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             prefix = next((p for p in _PREFIXES if sample.name.startswith(p)), None)
-            if prefix is None or not math.isfinite(sample.value):
+            own = sample.name == START_TIME
+            if (prefix is None and not own) or not math.isfinite(sample.value):
                 continue
-            name = sample.name[len(prefix) :]
+            name = sample.name[len(prefix or "") :]
             if name.endswith(("_bucket", "_created")):
                 continue
             old = values.get(name)
@@ -58,7 +62,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def _adds_up(name: str, kind: str) -> bool:
-    if name.endswith(("_total", "_sum", "_count")) or kind in ("counter", "histogram", "summary"):
+    if name.endswith(_COUNTERS) or kind in ("counter", "histogram", "summary"):
         return True
     # num_running_reqs, num_queue_reqs and their like.
     return name.endswith("_reqs") or name in _ADDITIVE_GAUGES
@@ -74,6 +78,21 @@ def delta(before: Mapping[str, float], after: Mapping[str, float], name: str) ->
         return None
     rise = after[name] - before.get(name, 0.0)
     return rise if rise >= 0 else None
+
+
+def restarted(before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
+    """What shows that the server began anew in between; None where nothing does.
+
+    Its process start time where it tells one, else a counter that fell: those of one process never do.
+    """
+    was, now = before.get(START_TIME), after.get(START_TIME)
+    if was is not None and now is not None and was != now:
+        return "its start time changed"
+    for name, value in before.items():
+        # Sums of many numbers may differ in their last digits.
+        if name.endswith(_COUNTERS) and after.get(name, value) < value - 1e-6 * abs(value):
+            return f"its counter {name} fell"
+    return None
 
 
 def flush_cache(

@@ -1,4 +1,4 @@
-"""The load generator: a closed loop of users against one server, at one concurrency."""
+"""The load generator: a closed loop of users, or an open one of arrivals, against one server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import asyncio
 import dataclasses
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from orchestrator.benchmark.arrivals import arrivals_s
 from orchestrator.benchmark.client import Client, Clock
+from orchestrator.benchmark.client_watch import ClientWatch
 from orchestrator.benchmark.counters import scrape
-from orchestrator.benchmark.records import LevelRecord, RequestRecord
-from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
-from orchestrator.benchmark.workload import requests
+from orchestrator.benchmark.records import Conduct, LevelRecord, RequestRecord
+from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, OpenSchedule, backoff_s
+from orchestrator.benchmark.workload import PreparedRequest, requests
 from orchestrator.offered_load import Load
 from orchestrator.workload import Workload
 
-_POLL_S = 0.2
+#: Between two looks at what has come; and so many of them until `should_stop` is asked.
+_LOOK_S, _LOOKS_A_POLL = 0.05, 4
 _PROGRESS_S = 0.5
 
 
@@ -27,7 +31,7 @@ class Progress:
 
     #: Measured requests that are over; 0 while the level warms up.
     done: int
-    #: Measured requests planned; more follow until `min_s` is over.
+    #: Measured requests planned; more follow until `min_s` is over and the rate is known well enough.
     total: int
     #: Of the requests finished since the window opened, for the eye: the metric is computed afterwards.
     output_tokens_per_s: float | None
@@ -53,10 +57,11 @@ async def run_level(
     api_key: str | None = None,
     counters: Scrape | None = None,
 ) -> LevelRecord:
-    """Hold exactly `load.concurrency` requests in flight and record each of them.
+    """Offer `load` and record each request.
 
-    No measured request starts later than `max_s` after the window opened, so the measured part lasts at
-    most `max_s` plus the request timeout. `should_stop` is polled five times a second; once it is true the
+    A closed loop holds exactly `load.concurrency` requests in flight; an open one sends each at its turn, whatever
+    the server does. No measured request starts later than `max_s` after the window opened, so the measured part lasts
+    at most `max_s` plus the request timeout. `should_stop` is polled five times a second; once it is true the
     requests in flight are cancelled and the record says `completed=False`. `counters` reads the server's
     counters before and after (default: its /metrics). Raises nothing for what the server does.
     """
@@ -65,66 +70,136 @@ async def run_level(
     async with Client(
         base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
     ) as client:
-        level = _Level(client, workload, load, model, clock)
+        level = (_Users if load.closed else _Arrivals)(client, workload, load, model, clock)
         await level.run(on_progress, should_stop)
     after = {} if level.cancelled else await asyncio.to_thread(read)
     return level.record(before, after)
 
 
-class _Level:
+class _Level(ABC):
     """The tasks of one level and what they have recorded."""
 
+    schedule: ClosedSchedule | OpenSchedule
+
     def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
-        concurrency = load.concurrency
-        assert concurrency is not None, "open loops are not built yet"
         self._client = client
         self._load = load
-        self._concurrency = concurrency
         self._clock = clock
         supply = requests(workload, load.stem, model)
         # The first wave is made beforehand, so that all users start together.
-        self._supply = itertools.chain(list(itertools.islice(supply, concurrency)), supply)
-        self._schedule = Schedule(workload.level, concurrency, clock())
-        self._watch = FailureWatch(concurrency)
+        self._supply = itertools.chain(list(itertools.islice(supply, load.concurrency or 1)), supply)
+        self._failures = FailureWatch(load.concurrency or 1)
+        self._watch = ClientWatch()
         self._records: list[RequestRecord] = []
         self._finished_tokens = 0
         self._finished = 0
         self._gave_up: str | None = None
         self.cancelled = False
 
+    @abstractmethod
+    async def _send_all(self) -> None:
+        """Send every request of the level, and wait for the answers."""
+
     async def run(self, on_progress: OnProgress, should_stop: ShouldStop) -> None:
-        everyone = asyncio.create_task(self._everyone())
+        everything = asyncio.create_task(self._send_all())
+        watch = asyncio.create_task(self._watch.run())
         reported_s = self._clock()
         try:
-            while not everyone.done() and self._gave_up is None:
-                await asyncio.wait({everyone}, timeout=_POLL_S)
-                if should_stop():
-                    self.cancelled = not everyone.done()
+            for look in itertools.count(1):
+                if everything.done() or self._gave_up is not None:
+                    break
+                await asyncio.wait({everything}, timeout=_LOOK_S)
+                self.schedule.look(self._clock(), self._client.pieces)
+                self._follow()
+                if look % _LOOKS_A_POLL == 0 and should_stop():
+                    self.cancelled = not everything.done()
                     break
                 if self._clock() - reported_s >= _PROGRESS_S:
                     reported_s = self._clock()
                     on_progress(self._progress())
         finally:
-            everyone.cancel()
-            await asyncio.wait({everyone})
-        if not everyone.cancelled():
-            everyone.result()
+            everything.cancel()
+            watch.cancel()
+            await asyncio.wait({everything, watch})
+        if not everything.cancelled():
+            everything.result()
         on_progress(self._progress())
 
-    async def _everyone(self) -> None:
+    def _follow(self) -> None:
+        self._watch.follow(self.schedule.opened_s is not None, self.schedule.closed_s is not None)
+
+    def _keep(self, record: RequestRecord) -> None:
+        self._records.append(record)
+        if self.schedule.opened_s is not None and not record.warmup:
+            self._finished += 1
+            self._finished_tokens += record.output_tokens or 0
+        if self._gave_up is None and (reason := self._failures.see(record)) is not None:
+            self._gave_up = reason
+
+    def _progress(self) -> Progress:
+        opened_s = self.schedule.opened_s
+        elapsed_s = 0.0 if opened_s is None else self._clock() - opened_s
+        rate = self._finished_tokens / elapsed_s if self._finished_tokens and elapsed_s > 0 else None
+        return Progress(self._finished, max(self.schedule.planned, self._finished), rate, self._client.pieces)
+
+    def record(self, before: Mapping[str, float], after: Mapping[str, float]) -> LevelRecord:
+        schedule = self.schedule
+        records = sorted(
+            (dataclasses.replace(r, warmup=True) if not r.warmup and schedule.warmup(r) else r for r in self._records),
+            key=lambda r: r.index,
+        )
+        measured = [r for r in records if not r.warmup]
+        whole = not self.cancelled and self._gave_up is None
+        now_s = self._clock()
+        return LevelRecord(
+            load=self._load,
+            requests=tuple(records),
+            window_s=schedule.window_s if whole else None,
+            span_s=(
+                min((r.started_s for r in measured), default=now_s),
+                max((r.finished_s for r in measured), default=now_s),
+            ),
+            completed=not self.cancelled,
+            gave_up=self._gave_up,
+            counters_before=before,
+            counters_after=after,
+            conduct=Conduct(
+                warmup_s=None if schedule.opened_s is None else schedule.opened_s - schedule.begun_s,
+                warmup_stable=schedule.stable,
+                ended_by=schedule.ended_by,
+                client_cpu_share=self._watch.cpu_share,
+                client_lag_ms=self._watch.lag_ms,
+            ),
+        )
+
+
+class _Users(_Level):
+    """A closed loop: each user sends again once it is answered."""
+
+    schedule: ClosedSchedule
+
+    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
+        super().__init__(client, workload, load, model, clock)
+        assert load.concurrency is not None
+        self._concurrency = load.concurrency
+        self.schedule = ClosedSchedule(workload.level, self._concurrency, clock())
+
+    async def _send_all(self) -> None:
         async with asyncio.TaskGroup() as users:
             for user in range(self._concurrency):
                 users.create_task(self._user(user))
 
     async def _user(self, user: int) -> None:
-        schedule, clock = self._schedule, self._clock
+        schedule, clock = self.schedule, self._clock
         failures = sent = 0
         while schedule.warm_up_again(sent, clock()):
             sent += 1
             failures = await self._one(user, True, failures)
         schedule.leave_warmup(clock())
+        self._follow()
         while schedule.take(clock()):
             failures = await self._one(user, False, failures)
+        self._follow()
 
     async def _one(self, user: int, warmup: bool, failures: int) -> int:
         """Send one request; the count of failures in a row after it."""
@@ -135,44 +210,37 @@ class _Level:
         await asyncio.sleep(backoff_s(failures + 1))
         return failures + 1
 
-    def _keep(self, record: RequestRecord) -> None:
-        self._records.append(record)
-        if self._schedule.opened_s is not None and not record.warmup:
-            self._finished += 1
-            self._finished_tokens += record.output_tokens or 0
-        if self._gave_up is None and (reason := self._watch.see(record)) is not None:
-            self._gave_up = reason
 
-    def _progress(self) -> Progress:
-        opened_s = self._schedule.opened_s
-        elapsed_s = 0.0 if opened_s is None else self._clock() - opened_s
-        rate = self._finished_tokens / elapsed_s if self._finished_tokens and elapsed_s > 0 else None
-        return Progress(self._finished, max(self._schedule.planned, self._finished), rate, self._client.pieces)
+class _Arrivals(_Level):
+    """An open loop: each request is sent at its turn."""
 
-    def record(self, before: Mapping[str, float], after: Mapping[str, float]) -> LevelRecord:
-        opened_s = self._schedule.opened_s
-        records = sorted(
-            (
-                dataclasses.replace(r, warmup=True)
-                if opened_s is not None and r.finished_s <= opened_s and not r.warmup
-                else r
-                for r in self._records
-            ),
-            key=lambda r: r.index,
-        )
-        measured = [r for r in records if not r.warmup]
-        whole = not self.cancelled and self._gave_up is None
-        now_s = self._clock()
-        return LevelRecord(
-            load=self._load,
-            requests=tuple(records),
-            window_s=self._schedule.window_s if whole else None,
-            span_s=(
-                min((r.started_s for r in measured), default=now_s),
-                max((r.finished_s for r in measured), default=now_s),
-            ),
-            completed=not self.cancelled,
-            gave_up=self._gave_up,
-            counters_before=before,
-            counters_after=after,
-        )
+    schedule: OpenSchedule
+
+    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
+        super().__init__(client, workload, load, model, clock)
+        assert load.request_rate is not None
+        self._turns_s = arrivals_s(workload.arrivals, load.request_rate, load.stem)
+        self._places = asyncio.Semaphore(workload.arrivals.max_in_flight)
+        self.schedule = OpenSchedule(workload.level, clock())
+
+    async def _send_all(self) -> None:
+        begun_s, clock = self.schedule.begun_s, self._clock
+        async with asyncio.TaskGroup() as requests_open:
+            for turn_s in self._turns_s:
+                targeted_s = begun_s + turn_s
+                # Also where it is late: the answers are to be read meanwhile.
+                await asyncio.sleep(max(0.0, targeted_s - clock()))
+                if not self.schedule.take(targeted_s):
+                    break
+                # Without a place the request is late, and those behind it too: the lag tells.
+                await self._places.acquire()
+                requests_open.create_task(self._one(next(self._supply), targeted_s))
+            self._follow()
+
+    async def _one(self, request: PreparedRequest, targeted_s: float) -> None:
+        try:
+            record = await self._client.send(request, user=0, warmup=False, deliver=self._keep, targeted_s=targeted_s)
+        finally:
+            self._places.release()
+        if record.succeeded:
+            self.schedule.answered(record.finished_s - record.started_s)

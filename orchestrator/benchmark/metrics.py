@@ -1,6 +1,10 @@
 """The metrics of a level, computed from its records: pure functions, one formula each.
 
-Nothing measured is None, never 0. A failed request gives no token and no latency.
+Nothing measured is None, never 0. A failed request gives no token and no latency. Latencies and goodput are those of
+the measured requests; throughput is what came inside the window, whenever its request was sent.
+
+Sources of the formulas: TTFT, TPOT, ITL and E2E as in sglang.bench_serving and vLLM's benchmark_serving; normalized
+latency as in Orca (OSDI '22) and vLLM (SOSP '23); goodput as in DistServe (OSDI '24).
 """
 
 from __future__ import annotations
@@ -13,49 +17,78 @@ from itertools import pairwise
 from typing import Any
 
 from orchestrator.benchmark.acceptance import Acceptance, from_counters, from_ranks, from_responses
+from orchestrator.benchmark.counters import delta
+from orchestrator.benchmark.distribution import distribution, weighted_distribution
 from orchestrator.benchmark.intervals import FEWEST_BATCHES, batch_means_interval
+from orchestrator.benchmark.precision import batches_of
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
+from orchestrator.workload import Slo
 
-#: Pieces that a level's window is cut into at most.
-_BATCHES = 64
+Window = tuple[float, float]
 
 
-def level_metrics(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None] = ()) -> LevelMetrics:
-    """All metrics of a level. Cancelled requests are neither successes nor failures; `ranks` see `acceptance`."""
+def level_metrics(
+    record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None] = (), slo: Slo | None = None
+) -> LevelMetrics:
+    """All metrics of a level. Cancelled requests are neither successes nor failures; `ranks` see `acceptance`.
+
+    Goodput is None without `slo`.
+    """
     over = [r for r in record.requests if r.error_kind != "cancelled"]
     measured = [r for r in over if not r.warmup]
+    whole = [r for r in over if r.succeeded]
     good = [r for r in measured if r.succeeded]
     failures = [r for r in over if not r.succeeded]
     duration_s = record.span_s[1] - record.span_s[0]
-    tokens = _total(r.output_tokens for r in good)
-    window_s = None if record.window_s is None else record.window_s[1] - record.window_s[0]
+    tokens, prompts = _total(r.output_tokens for r in good), _total(r.prompt_tokens for r in good)
+    window = record.window_s
     accepted = acceptance(record, ranks)
+    before, after = record.counters_before, record.counters_after
+    lag = distribution(_ms(r.started_s - r.targeted_s for r in measured if r.targeted_s is not None))
+    conduct = record.conduct
     return LevelMetrics(
         load=record.load,
         requests_total=len(measured),
         requests_failed=len(measured) - len(good),
-        window_s=window_s,
+        window_s=None if window is None else window[1] - window[0],
         duration_s=duration_s,
-        output_tokens_per_s=window_tokens_per_s(good, record.window_s),
-        output_tokens_per_s_half_width=window_half_width(good, record.window_s),
+        output_tokens_per_s=window_tokens_per_s(whole, window),
+        output_tokens_per_s_half_width=window_half_width(whole, window),
         output_tokens_per_s_whole=_rate(tokens, duration_s),
+        total_tokens_per_s=window_total_tokens_per_s(whole, window),
+        total_tokens_per_s_whole=_rate(None if tokens is None or prompts is None else tokens + prompts, duration_s),
         requests_per_s=_rate(len(good) or None, duration_s),
+        offered_requests_per_s=_in_window(
+            (r.started_s if r.targeted_s is None else r.targeted_s for r in over), window
+        ),
+        completed_requests_per_s=_in_window((r.finished_s for r in whole), window) if whole else None,
+        goodput_requests_per_s=goodput(measured, window, slo, closed=record.load.closed),
+        slo_attainment=attainment(measured, slo),
         ttft_ms=distribution(_ms(ttft_s(r) for r in good)),
         tpot_ms=distribution(_ms(tpot_s(r) for r in good)),
         itl_ms=distribution(_ms(gap for r in good for gap in gaps_s(r))),
+        itl_per_token_ms=weighted_distribution((1000 * s, n) for r in good for s, n in token_gaps_s(r)),
         e2e_ms=distribution(_ms(r.finished_s - r.started_s for r in good)),
+        normalized_latency_ms=distribution(_ms(normalized_latency_s(r) for r in good)),
+        queue_time_ms=queue_time_ms(before, after),
         accept_length=accepted.length if accepted else None,
         accept_source=accepted.source if accepted else None,
         accept_partial=accepted.partial if accepted else None,
-        prompt_tokens=_total(r.prompt_tokens for r in good),
+        prompt_tokens=prompts,
         cached_tokens=_total(r.cached_tokens for r in good),
         output_tokens=tokens,
         first_error=min(failures, key=lambda r: r.finished_s).error if failures else None,
         errors_by_kind=dict(Counter(r.error_kind or "unknown" for r in failures)),
+        send_lag_ms_p99=lag.p99 if lag else None,
+        warmup_s=conduct.warmup_s,
+        warmup_stable=conduct.warmup_stable,
+        ended_by=conduct.ended_by,
+        client_cpu_share=conduct.client_cpu_share,
+        client_lag_ms=conduct.client_lag_ms,
     )
 
 
-def window_tokens_per_s(requests: Iterable[RequestRecord], window_s: tuple[float, float] | None) -> float | None:
+def window_tokens_per_s(requests: Iterable[RequestRecord], window_s: Window | None) -> float | None:
     """Output tokens received inside the window (after its start, up to its end), per second of it.
 
     A request that began before the window or ends after it counts with the tokens that came inside.
@@ -67,7 +100,21 @@ def window_tokens_per_s(requests: Iterable[RequestRecord], window_s: tuple[float
     return _rate(tokens or None, end_s - start_s)
 
 
-def window_half_width(requests: Sequence[RequestRecord], window_s: tuple[float, float] | None) -> float | None:
+def window_total_tokens_per_s(requests: Sequence[RequestRecord], window_s: Window | None) -> float | None:
+    """Output tokens as `window_tokens_per_s`, and the prompts whose first output came inside: by then they are read.
+
+    None where an answer did not tell its prompt's tokens.
+    """
+    output = window_tokens_per_s(requests, window_s)
+    if window_s is None or output is None:
+        return None
+    start_s, end_s = window_s
+    inside = [r.prompt_tokens for r in requests if r.event_s and start_s < r.event_s[0] <= end_s]
+    prompts = [tokens for tokens in inside if tokens is not None]
+    return output + sum(prompts) / (end_s - start_s) if len(prompts) == len(inside) else None
+
+
+def window_half_width(requests: Sequence[RequestRecord], window_s: Window | None) -> float | None:
     """Half of the 95 % interval of `window_tokens_per_s`, by batch means: what this one start's own unrest makes of it.
 
     None for fewer than 32 events in the window. How much the next start would differ is not in it.
@@ -75,15 +122,42 @@ def window_half_width(requests: Sequence[RequestRecord], window_s: tuple[float, 
     if window_s is None:
         return None
     start_s, end_s = window_s
-    events = sum(_events_until(r, end_s) - _events_until(r, start_s) for r in requests)
-    # At least four events in each on average, so that where they fall does not count; a power of two, to be halved.
-    batches = min(_BATCHES, 2 ** int(math.log2(max(1, events // 4))))
+    batches = batches_of(sum(_events_until(r, end_s) - _events_until(r, start_s) for r in requests))
     if batches < FEWEST_BATCHES or end_s <= start_s:
         return None
     length_s = (end_s - start_s) / batches
     until = [math.fsum(_tokens_until(r, start_s + n * length_s) for r in requests) for n in range(batches + 1)]
     found = batch_means_interval([(later - earlier) / length_s for earlier, later in pairwise(until)])
     return None if found is None else found.high - found.mean
+
+
+def goodput(
+    measured: Sequence[RequestRecord], window_s: Window | None, slo: Slo | None, *, closed: bool
+) -> float | None:
+    """Requests per second of the window that meet every objective: of a closed loop those that end inside it, of an
+    open one those sent inside it. 0 where none does; None without objectives or window.
+    """
+    if slo is None or window_s is None or not measured:
+        return None
+    meeting = [r for r in measured if meets(r, slo)]
+    if closed:
+        return _in_window((r.finished_s for r in meeting), window_s)
+    return len(meeting) / (window_s[1] - window_s[0])
+
+
+def attainment(measured: Sequence[RequestRecord], slo: Slo | None) -> float | None:
+    """Share of the measured requests that meet every objective, the failed ones among them."""
+    if slo is None or not measured:
+        return None
+    return sum(meets(r, slo) for r in measured) / len(measured)
+
+
+def meets(request: RequestRecord, slo: Slo) -> bool:
+    """Whether the request succeeded within every bound. An answer of one token has no TPOT to be bounded."""
+    taken_s = ((ttft_s(request), slo.ttft_ms), (tpot_s(request), slo.tpot_ms), (_e2e_s(request), slo.e2e_ms))
+    return request.succeeded and all(
+        bound_ms is None or seconds is None or 1000 * seconds <= bound_ms for seconds, bound_ms in taken_s
+    )
 
 
 def _events_until(request: RequestRecord, at_s: float) -> int:
@@ -108,28 +182,53 @@ def tpot_s(request: RequestRecord) -> float | None:
     return (request.event_s[-1] - request.event_s[0]) / (tokens - 1)
 
 
+def normalized_latency_s(request: RequestRecord) -> float | None:
+    """Time of the whole request over its output tokens: prefill and queue included, unlike TPOT."""
+    return _e2e_s(request) / request.output_tokens if request.output_tokens else None
+
+
 def gaps_s(request: RequestRecord) -> list[float]:
     """Gaps between events. An event is a chunk, not a token."""
     return [later - earlier for earlier, later in pairwise(request.event_s)]
+
+
+def token_gaps_s(request: RequestRecord) -> list[tuple[float, int]]:
+    """Inter-token latency: each gap between events shared out evenly over the tokens that ended it, with their number.
+
+    As sglang.bench_serving has it: a chunk of n tokens is n latencies of a n-th of its gap. Where the server told no
+    count per event, the tokens of one are a mean and rounded, to one at least.
+    """
+    found: list[tuple[float, int]] = []
+    for (earlier_s, later_s), (before, after) in zip(
+        pairwise(request.event_s), pairwise(request.event_tokens), strict=False
+    ):
+        tokens = max(1, round(after - before))
+        found.append(((later_s - earlier_s) / tokens, tokens))
+    return found
+
+
+def queue_time_ms(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """Mean time that requests waited in the server's queue, by its histogram, warm-up included; None where not told."""
+    seconds = delta(before, after, "queue_time_seconds_sum")
+    count = delta(before, after, "queue_time_seconds_count")
+    return 1000 * seconds / count if seconds is not None and count else None
+
+
+def accept_rate(accept_length: float | None, draft_steps: int | None) -> float | None:
+    """Share of the draft steps of a verify step that are accepted: (accept length - 1) / draft steps, 1 at most.
+
+    The one beside them is the token that the model itself gives. A request's first token comes of no verify step
+    and is in the length, by which a perfect drafter comes out a little above 1.
+    """
+    if accept_length is None or not draft_steps:
+        return None
+    return min(1.0, max(0.0, (accept_length - 1) / draft_steps))
 
 
 def acceptance(record: LevelRecord, ranks: Sequence[Mapping[str, Any] | None] = ()) -> Acceptance | None:
     """Acceptance length by the best source there is; `ranks` as /server_info tells them after the level."""
     told = ((r.output_tokens, r.spec_verify_steps) for r in record.requests if r.succeeded and not r.warmup)
     return from_counters(record.counters_before, record.counters_after) or from_responses(told) or from_ranks(ranks)
-
-
-def distribution(values: Iterable[float]) -> Distribution | None:
-    """Mean and percentiles by linear interpolation between the closest ranks; None for no values."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    return Distribution(
-        math.fsum(ordered) / len(ordered),
-        _percentile(ordered, 50),
-        _percentile(ordered, 90),
-        _percentile(ordered, 99),
-    )
 
 
 def metric_value(metrics: LevelMetrics, name: str, stat: str | None = None) -> float | None:
@@ -151,11 +250,16 @@ def metric_value(metrics: LevelMetrics, name: str, stat: str | None = None) -> f
     return float(value)
 
 
-def _percentile(ordered: Sequence[float], percent: float) -> float:
-    rank = (len(ordered) - 1) * percent / 100
-    low = math.floor(rank)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+def _e2e_s(request: RequestRecord) -> float:
+    return request.finished_s - request.started_s
+
+
+def _in_window(stamps_s: Iterable[float], window_s: Window | None) -> float | None:
+    """Stamps per second of the window, from after its start up to its end."""
+    if window_s is None:
+        return None
+    start_s, end_s = window_s
+    return sum(start_s < s <= end_s for s in stamps_s) / (end_s - start_s)
 
 
 def _rate(count: float | None, seconds: float) -> float | None:

@@ -14,9 +14,9 @@ class RequestRecord:
 
     #: Position among the level's requests, warm-up included.
     index: int
-    #: The closed-loop user that sent it, 0 to concurrency - 1.
+    #: The closed-loop user that sent it, 0 to concurrency - 1; 0 in an open loop.
     user: int
-    #: Finished before the window opened: not measured.
+    #: Finished before the window opened, or in an open loop sent before that: not measured.
     warmup: bool
     started_s: float
     finished_s: float
@@ -41,6 +41,8 @@ class RequestRecord:
     #: HTTP status or the error object's code.
     error_code: int | None = None
     warning: str | None = None
+    #: When its turn was, in an open loop.
+    targeted_s: float | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -49,13 +51,30 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Conduct:
+    """How a level went, apart from its requests."""
+
+    #: From the first request to the opening of the window.
+    warmup_s: float | None = None
+    #: Whether the rate was stable when the window opened; None where that was not asked.
+    warmup_stable: bool | None = None
+    #: What ended the window: see `schedule.Ending`.
+    ended_by: str | None = None
+    #: CPU seconds of the load generator's process per second of the window; 1 is a core.
+    client_cpu_share: float | None = None
+    #: How late the timers of its event loop fired in the window, 99th percentile.
+    client_lag_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LevelRecord:
     """One measured level: its requests and the server's counters on both sides."""
 
     load: Load
     requests: tuple[RequestRecord, ...]
-    #: The window of full concurrency, monotonic seconds: from the moment every user is past its warm-up
-    #: until the first user finds no request left. None where that was never reached, or the level cut short.
+    #: The window, monotonic seconds. Of a closed loop that of full concurrency: from the moment every user is past
+    #: its warm-up until the first user finds no request left; of an open loop from the end of the warm-up to the last
+    #: turn. None where that was never reached, or the level cut short.
     window_s: tuple[float, float] | None
     #: The measured part whole, ramp and tail included: first measured request sent to last one finished.
     span_s: tuple[float, float]
@@ -66,6 +85,7 @@ class LevelRecord:
     #: /metrics counters and gauges, summed over labels, prefix removed; empty where not to be had.
     counters_before: Mapping[str, float] = field(default_factory=dict)
     counters_after: Mapping[str, float] = field(default_factory=dict)
+    conduct: Conduct = Conduct()
 
     @property
     def unreachable(self) -> bool:
@@ -98,12 +118,13 @@ class LevelMetrics:
     output_tokens_per_s: float | None
     #: Output tokens of all measured successful requests over `duration_s`, as sglang.benchmark.serving does.
     output_tokens_per_s_whole: float | None
-    #: Successful measured requests over `duration_s`.
+    #: Successful measured requests over `duration_s`: of the whole measured part, ramp and tail included.
     requests_per_s: float | None
     ttft_ms: Distribution | None
     #: Per request: (last event - first event) / (output tokens - 1), as sglang.benchmark.serving has it.
     tpot_ms: Distribution | None
-    #: Gaps between events (chunks), all requests pooled. With speculation a chunk is several tokens.
+    #: Gaps between events (chunks), all requests pooled. With speculation a chunk is several tokens: for the time
+    #: between tokens see `itl_per_token_ms`.
     itl_ms: Distribution | None
     e2e_ms: Distribution | None
     #: Output tokens per verify step, bonus included. None without speculation or where it cannot be told.
@@ -120,3 +141,27 @@ class LevelMetrics:
     accept_partial: bool | None = None
     #: Half of the 95 % interval of `output_tokens_per_s` within this start; None where too few events came.
     output_tokens_per_s_half_width: float | None = None
+    #: Prompt and output tokens, in the window and over `duration_s`.
+    total_tokens_per_s: float | None = None
+    total_tokens_per_s_whole: float | None = None
+    #: Requests sent (in an open loop: whose turn came) and successes ended inside the window, per second of it.
+    offered_requests_per_s: float | None = None
+    completed_requests_per_s: float | None = None
+    #: Requests that meet every objective of the workload, per second of the window; None without objectives.
+    goodput_requests_per_s: float | None = None
+    #: And their share of the measured ones.
+    slo_attainment: float | None = None
+    #: Gap between events over the tokens of the later one, each token counted.
+    itl_per_token_ms: Distribution | None = None
+    #: Time of the whole request over its output tokens.
+    normalized_latency_ms: Distribution | None = None
+    #: Mean time in the server's queue, by its own histogram, warm-up included.
+    queue_time_ms: float | None = None
+    #: How much later than its turn a request of an open loop was sent, 99th percentile.
+    send_lag_ms_p99: float | None = None
+    #: See `Conduct`.
+    warmup_s: float | None = None
+    warmup_stable: bool | None = None
+    ended_by: str | None = None
+    client_cpu_share: float | None = None
+    client_lag_ms: float | None = None

@@ -1,9 +1,15 @@
-"""When a closed-loop level sends requests, opens and closes its window, and gives up. Pure: told the time."""
+"""When a level sends requests, opens and closes its window, and gives up. Pure: told the time."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+from orchestrator.benchmark.precision import Precision, Series, Stability
 from orchestrator.benchmark.records import RequestRecord
 from orchestrator.workload import Level
+
+#: What ended a level's window: its fixed number of requests, the precision reached, or one of the limits.
+Ending = Literal["requests", "precise", "max_requests", "max_s"]
 
 #: Failures in a row after which a level is given up, for each user and at least.
 _FAILURES_PER_USER, _FAILURES_MIN = 3, 8
@@ -15,69 +21,173 @@ _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 1.0
 
 
 class Schedule:
+    """What the two kinds of load have in common: a warm-up, then a window."""
+
+    def __init__(self, level: Level, now_s: float) -> None:
+        self._level = level
+        self.begun_s = now_s
+        self.opened_s: float | None = None
+        self.closed_s: float | None = None
+        #: Whether the rate was stable when the window opened; None where that was not asked.
+        self.stable: bool | None = None
+        self.ended_by: Ending | None = None
+
+    @property
+    def window_s(self) -> tuple[float, float] | None:
+        """The window, or None if it never opened, closed, or lasted."""
+        if self.opened_s is None or self.closed_s is None or self.closed_s <= self.opened_s:
+            return None
+        return (self.opened_s, self.closed_s)
+
+    def warmup(self, request: RequestRecord) -> bool:
+        """Whether a request is not measured."""
+        raise NotImplementedError
+
+    def look(self, now_s: float, pieces: float) -> None:
+        """To be told on a timer how many pieces of answers have come by now."""
+        raise NotImplementedError
+
+
+class ClosedSchedule(Schedule):
     """Tells each user whether to send another request.
 
-    Every user first sends its warm-up, then goes straight on, so the load never dips. The window opens
-    when the last user is past its warm-up; the requests then in flight, one of every other user, are the
-    first of the `requests_per_user` x concurrency that are measured. What finished earlier was warm-up,
-    whoever sent it: a queue that serves users in turns cannot use the budget up before the load is full.
-    The window closes when the first user finds nothing left. Inside it every user has a request in flight.
+    Every user first sends its warm-up, then goes straight on, so the load never dips. The window opens when the last
+    user is past its warm-up and the rate is stable; the requests then in flight, one of every user, are the first of
+    the `requests_per_user` x concurrency that are measured. What finished earlier was warm-up, whoever sent it: a
+    queue that serves users in turns cannot use the budget up before the load is full. The window closes when the first
+    user finds nothing left. Inside it every user has a request in flight.
     """
 
     def __init__(self, level: Level, concurrency: int, now_s: float) -> None:
-        self._level = level
+        super().__init__(level, now_s)
         self._concurrency = concurrency
-        self._begun_s = now_s
         self._in_warmup = concurrency
         self._issued = 0
-        self.opened_s: float | None = None
-        self.closed_s: float | None = None
+        self._series = Series()
+        tolerance, half_width = level.warmup_tolerance, level.half_width
+        self._stability = None if tolerance is None else Stability(tolerance, now_s)
+        self._precision = None if half_width is None else Precision(half_width)
+        self._precise = False
 
     @property
     def planned(self) -> int:
         """Measured requests that the level sends at least, unless `max_s` ends it."""
         return self._level.requests_per_user * self._concurrency
 
-    @property
-    def window_s(self) -> tuple[float, float] | None:
-        """The window of full concurrency, or None if it never opened, closed, or lasted."""
-        if self.opened_s is None or self.closed_s is None or self.closed_s <= self.opened_s:
-            return None
-        return (self.opened_s, self.closed_s)
+    def warmup(self, request: RequestRecord) -> bool:
+        return self.opened_s is not None and request.finished_s <= self.opened_s
 
     def warm_up_again(self, sent: int, now_s: float) -> bool:
         """Whether a user that has sent `sent` warm-up requests sends another.
 
         The warm-up too ends after `max_s`, so that a slow server cannot hold a level for ever.
         """
-        return sent < self._level.warmup_requests_per_user and (sent == 0 or now_s - self._begun_s < self._level.max_s)
+        return sent < self._level.warmup_requests_per_user and (sent == 0 or now_s - self.begun_s < self._level.max_s)
 
     def leave_warmup(self, now_s: float) -> None:
         """A user is past its warm-up; call it once for each, before its first `take`."""
         self._in_warmup -= 1
-        if self._in_warmup == 0:
-            self.opened_s = now_s
+        if self._in_warmup == 0 and self._stability is None:
             # Every other user has exactly one request in flight.
-            self._issued = self._concurrency - 1
+            self._open(now_s, self._concurrency - 1)
+
+    def look(self, now_s: float, pieces: float) -> None:
+        self._series.add(now_s, pieces)
+        if self.opened_s is None:
+            if self._in_warmup == 0 and self._stability is not None:
+                self.stable = self._stability.reached(self._series, now_s)
+                if self.stable or now_s - self.begun_s >= self._level.max_s:
+                    self._open(now_s, self._concurrency)
+        elif self.closed_s is None and self._precision is not None and self._may_end(now_s):
+            self._precise = self._precise or self._precision.reached(self._series, self.opened_s, now_s)
+
+    def _open(self, now_s: float, in_flight: int) -> None:
+        self.opened_s = now_s
+        self._issued = in_flight
 
     def take(self, now_s: float) -> bool:
         """Whether a user past its warm-up starts a request now; once refused, always refused."""
         if self.closed_s is not None:
             return False
-        if self._may_start(now_s):
+        # Before the window opens bounded by the warm-up, which ends after max_s.
+        self.ended_by = None if self.opened_s is None else self._ending(now_s, now_s - self.opened_s)
+        if self.ended_by is None:
             self._issued += 1
             return True
         self.closed_s = now_s
         return False
 
-    def _may_start(self, now_s: float) -> bool:
-        if self.opened_s is None:
-            # Bounded by the warm-up of the others, which ends after max_s.
-            return True
-        elapsed_s = now_s - self.opened_s
+    def _ending(self, now_s: float, elapsed_s: float) -> Ending | None:
         if elapsed_s >= self._level.max_s:
+            return "max_s"
+        if not self._may_end(now_s):
+            return None
+        if self._precision is None:
+            return "requests"
+        if self._precise:
+            return "precise"
+        most = self._level.max_requests_per_user
+        return "max_requests" if most is not None and self._issued >= most * self._concurrency else None
+
+    def _may_end(self, now_s: float) -> bool:
+        """Whether the minimum is reached, in requests and in time."""
+        assert self.opened_s is not None
+        return self._issued >= self.planned and now_s - self.opened_s >= self._level.min_s
+
+
+class OpenSchedule(Schedule):
+    """Tells whether the next arrival is sent, and which of them are measured.
+
+    The warm-up lasts as long as `warmup_requests_per_user` answers take, by the first one: from then on as many
+    requests end as begin, if the server can keep up. Measured are the requests whose turn comes inside the window,
+    which ends with the last of them: after `min_requests` and `min_s`, or after `max_s`. Its throughput is what is
+    offered, so how well that is known does not end it.
+    """
+
+    def __init__(self, level: Level, now_s: float) -> None:
+        super().__init__(level, now_s)
+        self._first_s: float | None = None
+        self._taken = 0
+        self._last_s = now_s
+
+    @property
+    def planned(self) -> int:
+        """Measured requests that the level sends at least, unless `max_s` ends it."""
+        return self._level.min_requests
+
+    def warmup(self, request: RequestRecord) -> bool:
+        sent_s = request.started_s if request.targeted_s is None else request.targeted_s
+        return self.opened_s is None or sent_s < self.opened_s
+
+    def answered(self, took_s: float) -> None:
+        """An answer was whole after so long."""
+        if self._first_s is None:
+            self._first_s = took_s
+
+    def look(self, now_s: float, pieces: float) -> None:
+        if self.opened_s is None:
+            elapsed_s, answers = now_s - self.begun_s, self._level.warmup_requests_per_user
+            warm = not answers or (self._first_s is not None and elapsed_s >= answers * self._first_s)
+            if warm or elapsed_s >= self._level.max_s:
+                self.opened_s = self._last_s = now_s
+
+    def take(self, targeted_s: float) -> bool:
+        """Whether the request whose turn comes at `targeted_s` is sent; once refused, always refused."""
+        if self.closed_s is not None:
             return False
-        return self._issued < self.planned or elapsed_s < self._level.min_s
+        if self.opened_s is None or targeted_s < self.opened_s:
+            return True
+        elapsed_s = targeted_s - self.opened_s
+        if elapsed_s >= self._level.max_s:
+            self.ended_by = "max_s"
+        elif self._taken >= self.planned and elapsed_s >= self._level.min_s:
+            self.ended_by = "requests"
+        if self.ended_by is not None:
+            self.closed_s = self._last_s
+            return False
+        self._taken += 1
+        self._last_s = targeted_s
+        return True
 
 
 class FailureWatch:

@@ -133,8 +133,10 @@ LATENCY_STATS = ("mean", "p50", "p90", "p99")
 _LATENCIES = {
     "ttft_ms": "time to first token",
     "tpot_ms": "time per output token after the first event, per request",
-    "itl_ms": "gap between two streamed events, all requests pooled",
+    "itl_ms": "gap between two streamed events (chunks), all requests pooled",
+    "itl_per_token_ms": "gap between two events over the tokens of the later one, each token counted",
     "e2e_ms": "time of a whole request",
+    "normalized_latency_ms": "time of a whole request over its output tokens",
 }
 
 MEASUREMENTS = TableSchema(
@@ -194,9 +196,9 @@ MEASUREMENTS = TableSchema(
         column("cache_state", _TEXT, "prefix cache before the level: flushed, unique, warm or unknown"),
         column("requests_total", _INT, "measured requests, warm-up excluded"),
         column("requests_failed", _INT, "of these, failed"),
-        column("window_s", _REAL, "length of the window of full concurrency", unit="s"),
+        column("window_s", _REAL, "length of the window: of full concurrency in a closed loop", unit="s"),
         column("duration_s", _REAL, "length of the measured part, ramp and tail included", unit="s"),
-        column("output_tokens_per_s", _REAL, "in the window of full concurrency", unit="tokens/s"),
+        column("output_tokens_per_s", _REAL, "in the window", unit="tokens/s"),
         column("output_tokens_per_s_whole", _REAL, "over duration_s", unit="tokens/s"),
         column("output_tokens_per_s_per_user", _REAL, "output_tokens_per_s / concurrency", unit="tokens/s"),
         column(
@@ -206,13 +208,20 @@ MEASUREMENTS = TableSchema(
             unit="tokens/s",
         ),
         column("output_tokens_per_s_per_gpu", _REAL, "output_tokens_per_s / gpus", unit="tokens/s"),
+        column("total_tokens_per_s", _REAL, "prompt and output tokens, in the window", unit="tokens/s"),
+        column("total_tokens_per_s_whole", _REAL, "prompt and output tokens, over duration_s", unit="tokens/s"),
         column("requests_per_s", _REAL, "successful requests over duration_s", unit="1/s"),
+        column("offered_requests_per_s", _REAL, "requests sent, or whose turn came, in the window", unit="1/s"),
+        column("completed_requests_per_s", _REAL, "successful requests that ended in the window", unit="1/s"),
+        column("goodput_requests_per_s", _REAL, "requests that meet every bound of workload.slo", unit="1/s"),
+        column("slo_attainment", _REAL, "share of the measured requests that meet them"),
         *(
             column(f"{name}_{stat}", _REAL, f"{meaning}, {stat}", unit="ms")
             for name, meaning in _LATENCIES.items()
             for stat in LATENCY_STATS
         ),
         column("accept_length", _REAL, "output tokens per verify step, bonus included", unit="tokens"),
+        column("accept_rate", _REAL, "(accept_length - 1) / draft steps in force"),
         column("accept_source", _TEXT, "of accept_length: counters, responses or ranks"),
         column("accept_partial", _BOOL, "some data-parallel ranks told no acceptance length"),
         column("admission_limited", _BOOL, "concurrency is above effective_max_running_requests"),
@@ -222,6 +231,14 @@ MEASUREMENTS = TableSchema(
         column("prompt_tokens", _INT, "of successful measured requests", unit="tokens"),
         column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),
         column("output_tokens", _INT, "of successful measured requests", unit="tokens"),
+        column("queue_time_ms", _REAL, "mean time in the server's queue, by its histogram", unit="ms"),
+        column("invalid_reason", _TEXT, "why the level's numbers are not compared; null for a valid one"),
+        column("warmup_s", _REAL, "first request to the opening of the window", unit="s"),
+        column("warmup_stable", _BOOL, "the rate was stable when the window opened; null where not asked"),
+        column("ended_by", _TEXT, "what ended the window: requests, precise, max_requests or max_s"),
+        column("client_cpu_share", _REAL, "CPU seconds of the load generator per second of the window; 1 is a core"),
+        column("client_lag_ms", _REAL, "lateness of the load generator's event loop, p99", unit="ms"),
+        column("send_lag_ms_p99", _REAL, "open loop: how much later than its turn a request was sent", unit="ms"),
         column("first_error", _TEXT, "text of the first failed request"),
         column("errors", _TEXT, "failed requests by kind", json=True),
         column("counters_before", _TEXT, "server counters before the level", json=True),
@@ -263,8 +280,9 @@ REQUESTS = TableSchema(
         column("error_kind", _TEXT, "class of the error"),
         column("error_code", _INT, "HTTP status or code of the error object"),
         column("warning", _TEXT, "what was odd about a success"),
-        column("window_start_s", _REAL, f"level: full concurrency begins, {_CLOCK}", unit="s"),
-        column("window_end_s", _REAL, f"level: full concurrency ends, {_CLOCK}", unit="s"),
+        column("targeted_s", _REAL, f"its turn in an open loop, {_CLOCK}", unit="s"),
+        column("window_start_s", _REAL, f"level: the window begins, {_CLOCK}", unit="s"),
+        column("window_end_s", _REAL, f"level: the window ends, {_CLOCK}", unit="s"),
         column("span_start_s", _REAL, f"level: first measured request, {_CLOCK}", unit="s", required=True),
         column("span_end_s", _REAL, f"level: last measured request done, {_CLOCK}", unit="s", required=True),
         column("completed", _BOOL, "level: ran to its end", required=True),

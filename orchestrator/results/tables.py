@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.analysis.effective import differences
+from orchestrator.analysis.objectives import LATENCIES
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
 from orchestrator.offered_load import Load
@@ -19,7 +20,6 @@ from orchestrator.results.schemas import LATENCY_STATS, MEASUREMENTS, REQUESTS
 
 T = TypeVar("T")
 
-_LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 _JSON = frozenset(f.name for f in MEASUREMENTS.fields if f.metadata.get(b"format") == b"json")
 _RECORD_FIELDS = tuple(f.name for f in dataclasses.fields(RequestRecord))
 _LEVEL_COLUMNS = tuple(f.name for f in MEASUREMENTS.fields)[
@@ -116,7 +116,7 @@ def _flatten(row: Row) -> dict[str, Any]:
         del flat["metrics"]
         flat |= _load_columns(flat.pop("load"))
         flat["errors"] = flat.pop("errors_by_kind")
-        for name in _LATENCIES:
+        for name in LATENCIES:
             spread: Distribution | None = flat.pop(name)
             for stat in LATENCY_STATS:
                 flat[f"{name}_{stat}"] = None if spread is None else getattr(spread, stat)
@@ -124,6 +124,8 @@ def _flatten(row: Row) -> dict[str, Any]:
             flat[name] = {k: v for k, v in flat[name].items() if math.isfinite(v)}
         flat["admission_limited"] = row.admission_limited
         flat["retracted_requests"] = level.retracted_requests
+        flat["accept_rate"] = row.accept_rate
+        flat["invalid_reason"] = level.invalid_reason
         rate = metrics.output_tokens_per_s
         if rate is not None:
             users = metrics.load.concurrency
@@ -168,7 +170,7 @@ def _unflatten(values: Mapping[str, Any]) -> Row:
 
 def _level(flat: dict[str, Any]) -> MeasuredLevel:
     spreads: dict[str, Distribution | None] = {}
-    for name in _LATENCIES:
+    for name in LATENCIES:
         stats = {stat: flat[f"{name}_{stat}"] for stat in LATENCY_STATS}
         spreads[name] = None if stats["mean"] is None else Distribution(**stats)
     metrics = _pick(LevelMetrics, {**flat, **spreads, "load": _load(flat), "errors_by_kind": flat["errors"]})

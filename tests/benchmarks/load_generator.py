@@ -146,7 +146,13 @@ def main() -> None:
                     api=api,
                     dataset=SyntheticDataset(input_tokens=64, output_tokens=args.tokens),
                     concurrency=(concurrency,),
-                    level=Level(requests_per_user=args.requests_per_user, min_s=0, max_s=60),
+                    level=Level(
+                        requests_per_user=args.requests_per_user,
+                        min_s=0,
+                        max_s=60,
+                        half_width=None,
+                        warmup_tolerance=None,
+                    ),
                 )
                 record, cpu_s = _measure(ours.recv(), workload, concurrency)
                 ours.send("stop")

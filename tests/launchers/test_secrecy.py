@@ -164,7 +164,7 @@ def test_a_level_is_measured_with_the_key_and_without_it_nothing_is(started: Sta
     workload = Workload(
         dataset=SyntheticDataset(input_tokens=16, output_tokens=8, vocab_size=2048),
         concurrency=(2,),
-        level=Level(requests_per_user=1, min_s=0.0, max_s=60.0),
+        level=Level(requests_per_user=1, min_s=0.0, max_s=60.0, half_width=None, warmup_tolerance=None),
     )
 
     def level(key: str | None) -> Any:

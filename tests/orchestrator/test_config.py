@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.config import Server, SweepConfig, merge, parse_duration_s
 from orchestrator.fields import value_key
+from orchestrator.offered_load import Load
 
 MINIMAL: dict[str, Any] = {
     "study": "s",
@@ -114,3 +115,35 @@ def test_flags_that_are_secret_or_the_sweeps_own_are_refused(flag: str) -> None:
 def test_a_secret_of_the_environment_is_not_written_into_a_file_that_is_kept(name: str) -> None:
     with pytest.raises(ValidationError, match=r"set it in the shell"):
         Server(env={name: "hf_planted"})
+
+
+def test_a_score_may_be_that_of_an_open_loop() -> None:
+    workload = {"request_rate": (2, 8.5), "concurrency": (), "slo": {"ttft_ms": 500}}
+    score = {"metric": "goodput_requests_per_s", "request_rate": 8.5}
+    config = SweepConfig.model_validate({**MINIMAL, "workload": workload, "score": score})
+    assert str(config.score.objective.metric) == "goodput_requests_per_s@8.5rps"
+    assert config.workload.ladder == (Load(request_rate=2.0), Load(request_rate=8.5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"workload": {"concurrency": ()}}, "there is no level"),
+        ({"workload": {"request_rate": (2, 1)}}, "the ladder goes up"),
+        ({"workload": {"request_rate": (0.0001,)}}, "at most 3 decimals"),
+        ({"workload": {"slo": {}}}, "there is no bound"),
+        ({"workload": {"level": {"requests_per_user": 9, "max_requests_per_user": 8}}}, "max_requests_per_user 8"),
+        ({"score": {"metric": "requests_per_s"}}, "one of them"),
+        ({"score": {"metric": "requests_per_s", "concurrency": 8, "request_rate": 1.0}}, "one of them"),
+        ({"score": {"metric": "requests_per_s", "request_rate": 3}}, "requests_per_s@3rps is not measured"),
+        ({"score": {"metric": "goodput_requests_per_s", "concurrency": 8}}, "give workload.slo"),
+        (
+            {"workload": {"request_rate": (2,)}, "constraints": ("output_tokens_per_s_per_user@2rps >= 9",)},
+            "an open loop has no users",
+        ),
+    ],
+)
+def test_levels_and_metrics_that_do_not_go_together_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        SweepConfig.model_validate({**MINIMAL, **changes})
+    assert says in str(error.value)

@@ -101,7 +101,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             workload=Workload(
                 dataset=SyntheticDataset(input_tokens=16, output_tokens=16, vocab_size=1900),
                 concurrency=(1, 4),
-                level=Level(requests_per_user=2, min_s=0, max_s=5),
+                level=Level(requests_per_user=2, min_s=0, max_s=5, half_width=None, warmup_tolerance=None),
                 api="native",
             ),
             model=model,

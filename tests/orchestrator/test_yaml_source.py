@@ -236,8 +236,8 @@ def test_a_file_that_cannot_be_read_gives_one_line(tmp_path: Path) -> None:
             "f.yaml:7: workload.dataset.knd: unknown key; did you mean 'kind'?",
         ),
         (
-            f"{SPACE}workload:\n  concurrency: [1, 8, 600]\n",
-            "f.yaml:6: workload.concurrency.2: Input should be less than or equal to 512 (given: 600)",
+            f"{SPACE}workload:\n  concurrency: [1, 8, 2000]\n",
+            "f.yaml:6: workload.concurrency.2: Input should be less than or equal to 1024 (given: 2000)",
         ),
         (
             f"{SPACE}workload:\n  concurrency: [8, 1]\n",

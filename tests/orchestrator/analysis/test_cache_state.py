@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.analysis.rows import Row, cache_state
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.validity import cache_state
 from orchestrator.benchmark.counters import Flush
 
 
@@ -19,8 +20,8 @@ from orchestrator.benchmark.counters import Flush
         ("flushed", 900, "flushed"),
         ("unknown", 900, "warm"),
         ("unknown", 60, "warm"),
-        ("unknown", 40, "unknown"),
-        ("unknown", 0, "unknown"),
+        ("unknown", 40, "unique"),
+        ("unknown", 0, "unique"),
         ("unknown", None, "unknown"),
     ],
 )
@@ -41,4 +42,5 @@ def test_the_servers_counters_tell_it_where_the_answers_do_not(build_row: Callab
     warm = {"prompt_tokens_total": 2000.0, "cached_tokens_total": 1000.0}
     assert cache_state("unknown", metrics, before, warm) == "warm"
     cold = {"prompt_tokens_total": 2000.0, "cached_tokens_total": 100.0}
-    assert cache_state("unknown", metrics, before, cold) == "unknown"
+    assert cache_state("unknown", metrics, before, cold) == "unique"
+    assert cache_state("unknown", metrics, {}, {}) == "unknown"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.analysis.objectives import (
+    COSTS,
     LATENCIES,
     RATES,
     STATS,
@@ -24,7 +25,7 @@ from orchestrator.results.schemas import MEASUREMENTS
 
 LOADS = st.integers(1, 1024).map(Load) | st.integers(1, 99_999).map(lambda n: Load(request_rate=n / 1000))
 METRICS = st.one_of(
-    st.builds(Metric, st.sampled_from(RATES), st.none(), LOADS),
+    st.builds(Metric, st.sampled_from((*RATES, *COSTS)), st.none(), LOADS),
     st.builds(Metric, st.sampled_from(LATENCIES), st.sampled_from(STATS), LOADS),
 )
 

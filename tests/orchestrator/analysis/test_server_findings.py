@@ -143,9 +143,11 @@ def test_a_level_measured_on_a_warm_cache_is_told_and_not_compared(build_row: Bu
         [
             build_row(0, 8, 100.0, role="baseline"),
             build_row(1, 8, 500.0, cache_state="warm"),
-            build_row(2, 8, 110.0, cache_state="unknown"),
+            build_row(2, 8, 110.0, cache_state="unique"),
+            build_row(3, 8, 900.0, cache_state="unknown"),
         ]
     )
     assert only(found, "beats_baseline").data["trial"] == 2
     assert only(found, "cache_warm").data == {"levels": [(1, "C=8")]}
-    assert only(found, "cache_unknown").data == {"levels": [(2, "C=8")]}
+    assert only(found, "cache_unique").data == {"levels": [(2, "C=8")]}
+    assert only(found, "cache_unknown").data == {"levels": [(3, "C=8")]}

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import statistics
 from collections.abc import Mapping
@@ -8,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.benchmark.distribution import distribution, weighted_distribution
 from orchestrator.benchmark.metrics import (
+    accept_rate,
     acceptance,
-    distribution,
     level_metrics,
     metric_value,
+    queue_time_ms,
+    token_gaps_s,
     tpot_s,
     ttft_s,
     window_half_width,
@@ -20,6 +24,7 @@ from orchestrator.benchmark.metrics import (
 )
 from orchestrator.benchmark.records import Distribution, LevelRecord, RequestRecord
 from orchestrator.offered_load import Load
+from orchestrator.workload import Slo
 
 
 def good(
@@ -258,3 +263,92 @@ def test_a_metric_that_does_not_exist_is_an_error(name: str, stat: str | None) -
     metrics = level_metrics(level(good(0, (1, 2), 10)))
     with pytest.raises(ValueError, match="no"):
         metric_value(metrics, name, stat)
+
+
+# What else a request and a window are measured by
+
+
+def test_the_time_between_tokens_counts_each_token_of_a_chunk() -> None:
+    """Chunks of 1, 3 and 2 tokens: the first ends no gap, of three tokens each waited 10 ms, of two 30 ms."""
+    request = good(0.0, (0.1, 0.13, 0.19), 6, counts=(1.0, 4.0, 6.0))
+    assert token_gaps_s(request) == [(pytest.approx(0.01), 3), (pytest.approx(0.03), 2)]
+    found = level_metrics(level(request)).itl_per_token_ms
+    assert found is not None
+    assert found.mean == pytest.approx((3 * 10 + 2 * 30) / 5)
+    assert found.p50 == pytest.approx(10)
+    assert found.p99 == pytest.approx(30)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 9)), min_size=1, max_size=60))
+def test_a_weighted_distribution_is_that_of_the_values_written_out(pairs: list[tuple[float, int]]) -> None:
+    written_out = distribution([value for value, count in pairs for _ in range(count)])
+    weighted = weighted_distribution(pairs)
+    assert written_out is not None
+    assert weighted is not None
+    assert dataclasses.astuple(weighted) == pytest.approx(dataclasses.astuple(written_out))
+    assert weighted_distribution([]) is None
+
+
+def test_normalized_latency_is_the_whole_time_per_token() -> None:
+    found = level_metrics(level(good(0.0, (3.0, 4.0), 8))).normalized_latency_ms
+    assert found is not None
+    assert found.mean == pytest.approx(500)
+
+
+def test_prompts_count_in_the_window_in_which_their_first_output_came() -> None:
+    before = good(0.0, (1.0, 5.0), 2, prompt_tokens=1000)
+    inside = good(3.0, (4.5, 6.0), 4, counts=(1.0, 4.0), prompt_tokens=100)
+    metrics = level_metrics(level(before, inside, window_s=(4.0, 8.0)))
+    assert metrics.output_tokens_per_s == pytest.approx(5 / 4)
+    assert metrics.total_tokens_per_s == pytest.approx((5 + 100) / 4)
+    assert metrics.total_tokens_per_s_whole == pytest.approx((6 + 1100) / 10)
+    untold = dataclasses.replace(inside, prompt_tokens=None)
+    assert level_metrics(level(before, untold, window_s=(4.0, 8.0))).total_tokens_per_s is None
+
+
+def test_what_was_sent_before_an_open_loops_window_counts_in_its_throughput_and_in_no_latency() -> None:
+    early = good(0.0, (1.0, 5.0), 2, warmup=True, targeted_s=0.0)
+    inside = good(4.5, (6.0, 7.0), 2, targeted_s=4.48)
+    late = good(7.5, (9.0, 9.5), 2, targeted_s=7.5)
+    record = dataclasses.replace(level(early, inside, late, window_s=(4.0, 8.0)), load=Load(request_rate=0.5))
+    metrics = level_metrics(record)
+    assert metrics.output_tokens_per_s == pytest.approx(3 / 4)
+    assert (metrics.offered_requests_per_s, metrics.completed_requests_per_s) == (0.5, 0.5)
+    assert metrics.ttft_ms is not None
+    assert metrics.ttft_ms.mean == pytest.approx(1500)
+    assert metrics.requests_total == 2
+    assert metrics.send_lag_ms_p99 == pytest.approx(19.8)
+
+
+def test_goodput_counts_requests_that_meet_every_bound() -> None:
+    slo = Slo(ttft_ms=500, tpot_ms=100)
+    meets_all = good(0.0, (0.4, 1.4), 11)
+    slow_start = good(0.0, (0.6, 1.4), 11)
+    slow_going = good(0.0, (0.4, 1.5), 11)
+    one_token = good(0.0, (0.4,), 1)
+    record = level(meets_all, slow_start, slow_going, one_token, bad(), window_s=(0.0, 4.0))
+    metrics = level_metrics(record, slo=slo)
+    assert metrics.goodput_requests_per_s == 0.5
+    assert metrics.slo_attainment == 0.4
+    assert level_metrics(record, slo=Slo(e2e_ms=1)).goodput_requests_per_s == 0.0
+    assert level_metrics(record).goodput_requests_per_s is None
+    # Of a closed loop those that end in the window, of an open one those whose turn is in it.
+    short = dataclasses.replace(record, window_s=(0.0, 1.0))
+    assert level_metrics(short, slo=slo).goodput_requests_per_s == 1.0
+    opened = dataclasses.replace(short, load=Load(request_rate=5.0))
+    assert level_metrics(opened, slo=slo).goodput_requests_per_s == 2.0
+
+
+def test_queue_time_is_the_servers_own() -> None:
+    before = {"queue_time_seconds_sum": 1.0, "queue_time_seconds_count": 10.0}
+    after = {"queue_time_seconds_sum": 3.0, "queue_time_seconds_count": 50.0}
+    assert queue_time_ms(before, after) == pytest.approx(50)
+    assert queue_time_ms(before, before) is None
+    assert queue_time_ms({}, after) is None
+
+
+def test_the_share_of_draft_steps_that_are_accepted() -> None:
+    assert accept_rate(2.5, 3) == 0.5
+    assert accept_rate(4.1, 3) == 1.0
+    assert accept_rate(None, 3) is None
+    assert accept_rate(2.5, None) is None

@@ -2,20 +2,28 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from orchestrator.benchmark.metrics import window_tokens_per_s
 from orchestrator.benchmark.records import RequestRecord
-from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
+from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, backoff_s
 from orchestrator.workload import Level
 
 TOKENS = 50
 
 
-def play(level: Level, users: int, slots: int, service_s: Callable[[], float]) -> tuple[Schedule, list[RequestRecord]]:
+def fixed(**level: Any) -> Level:
+    """A level whose numbers of requests are all that counts."""
+    return Level(**{"half_width": None, "warmup_tolerance": None, **level})
+
+
+def play(
+    level: Level, users: int, slots: int, service_s: Callable[[], float]
+) -> tuple[ClosedSchedule, list[RequestRecord]]:
     """A level against an engine of `slots` places and a first-come queue, without clocks or sockets."""
-    schedule = Schedule(level, users, 0.0)
+    schedule = ClosedSchedule(level, users, 0.0)
     finishing: list[tuple[float, int, float, float]] = []
     queue: deque[tuple[int, float]] = deque()
     sent = [0] * users
@@ -48,7 +56,7 @@ def play(level: Level, users: int, slots: int, service_s: Callable[[], float]) -
     return schedule, records
 
 
-def measured_part(schedule: Schedule, records: list[RequestRecord]) -> list[RequestRecord]:
+def measured_part(schedule: ClosedSchedule, records: list[RequestRecord]) -> list[RequestRecord]:
     assert schedule.opened_s is not None
     opened_s = schedule.opened_s
     return [r for r in records if r.finished_s > opened_s]
@@ -57,7 +65,7 @@ def measured_part(schedule: Schedule, records: list[RequestRecord]) -> list[Requ
 @pytest.mark.parametrize("users", [1, 2, 7, 128])
 @pytest.mark.parametrize("warmups", [0, 1, 2])
 def test_every_user_warms_up_and_then_the_asked_number_is_measured(users: int, warmups: int) -> None:
-    level = Level(requests_per_user=3, min_s=0, max_s=1000, warmup_requests_per_user=warmups)
+    level = fixed(requests_per_user=3, min_s=0, max_s=1000, warmup_requests_per_user=warmups)
     rng = random.Random(users)
     schedule, records = play(level, users, users, lambda: 10 + rng.random())
     measured = measured_part(schedule, records)
@@ -69,7 +77,7 @@ def test_every_user_warms_up_and_then_the_asked_number_is_measured(users: int, w
 @pytest.mark.parametrize("requests_per_user", [2, 3, 6])
 def test_throughput_in_the_window_is_the_engines_own_rate(users: int, slots: int, requests_per_user: int) -> None:
     """Also where most users queue, and where all requests finish in step."""
-    level = Level(requests_per_user=requests_per_user, min_s=0, max_s=10_000)
+    level = fixed(requests_per_user=requests_per_user, min_s=0, max_s=10_000)
     schedule, records = play(level, users, slots, lambda: 10.0)
     rate = window_tokens_per_s(records, schedule.window_s)
     assert rate == pytest.approx(min(users, slots) * TOKENS / 10, rel=0.02)
@@ -77,7 +85,7 @@ def test_throughput_in_the_window_is_the_engines_own_rate(users: int, slots: int
 
 def test_throughput_in_the_window_is_right_for_answers_of_different_lengths() -> None:
     rng = random.Random(1)
-    level = Level(requests_per_user=8, min_s=0, max_s=10_000)
+    level = fixed(requests_per_user=8, min_s=0, max_s=10_000)
     schedule, records = play(level, 64, 24, lambda: rng.uniform(2, 18))
     # All 24 places are always busy, and an answer takes 10 s on average.
     assert window_tokens_per_s(records, schedule.window_s) == pytest.approx(24 * TOKENS / 10, rel=0.03)
@@ -85,7 +93,7 @@ def test_throughput_in_the_window_is_right_for_answers_of_different_lengths() ->
 
 def test_full_concurrency_is_held_over_the_whole_window() -> None:
     rng = random.Random(2)
-    level = Level(requests_per_user=4, min_s=0, max_s=10_000)
+    level = fixed(requests_per_user=4, min_s=0, max_s=10_000)
     schedule, records = play(level, 20, 6, lambda: rng.uniform(1, 3))
     assert schedule.window_s is not None
     opened_s, closed_s = schedule.window_s
@@ -95,20 +103,20 @@ def test_full_concurrency_is_held_over_the_whole_window() -> None:
 
 
 def test_a_queue_that_serves_in_turns_cannot_use_the_budget_up_before_the_load_is_full() -> None:
-    level = Level(requests_per_user=1, min_s=0, max_s=10_000)
+    level = fixed(requests_per_user=1, min_s=0, max_s=10_000)
     schedule, records = play(level, 128, 48, lambda: 10.0)
     assert len(measured_part(schedule, records)) == 128
 
 
 def test_min_s_keeps_the_load_up_beyond_the_budget() -> None:
-    level = Level(requests_per_user=1, min_s=95, max_s=1000)
+    level = fixed(requests_per_user=1, min_s=95, max_s=1000)
     schedule, _ = play(level, 4, 4, lambda: 10.0)
     assert schedule.window_s is not None
     assert schedule.window_s[1] - schedule.window_s[0] == pytest.approx(100)
 
 
 def test_nothing_starts_after_max_s_of_the_measured_part() -> None:
-    level = Level(requests_per_user=1000, min_s=0, max_s=95)
+    level = fixed(requests_per_user=1000, min_s=0, max_s=95)
     schedule, records = play(level, 4, 4, lambda: 10.0)
     assert schedule.opened_s is not None
     assert max(r.started_s for r in records) < schedule.opened_s + 95
@@ -116,14 +124,14 @@ def test_nothing_starts_after_max_s_of_the_measured_part() -> None:
 
 
 def test_a_slow_warm_up_ends_after_max_s() -> None:
-    level = Level(requests_per_user=1, min_s=0, max_s=25, warmup_requests_per_user=1000)
+    level = fixed(requests_per_user=1, min_s=0, max_s=25, warmup_requests_per_user=1000)
     schedule, records = play(level, 2, 2, lambda: 10.0)
     assert schedule.opened_s == 30
     assert len(records) == 2 * (3 + 1)
 
 
 def test_what_was_refused_once_is_refused_for_good() -> None:
-    schedule = Schedule(Level(requests_per_user=1, min_s=5, max_s=50), 1, 0.0)
+    schedule = ClosedSchedule(fixed(requests_per_user=1, min_s=5, max_s=50), 1, 0.0)
     schedule.leave_warmup(0.0)
     assert schedule.take(0.0)
     assert not schedule.take(6.0)
@@ -132,7 +140,7 @@ def test_what_was_refused_once_is_refused_for_good() -> None:
 
 
 def test_a_window_that_never_opened_or_closed_is_none() -> None:
-    schedule = Schedule(Level(), 2, 0.0)
+    schedule = ClosedSchedule(fixed(), 2, 0.0)
     schedule.leave_warmup(1.0)
     assert schedule.window_s is None
     schedule.leave_warmup(2.0)

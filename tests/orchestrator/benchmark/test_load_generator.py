@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from stream_server import Answer, StreamServer, completion, event, good, good_answer, stream
 
+from orchestrator.analysis.validity import client_limit
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
@@ -17,14 +18,25 @@ from orchestrator.workload import Level, SyntheticDataset, Workload
 DEADLINE_S = 120
 
 
-def workload(requests_per_user: int = 2, *, timeout_s: float = 60, api: str = "openai", **level: Any) -> Workload:
-    level = {"min_s": 0, "max_s": 60, **level}
+def workload(
+    requests_per_user: int = 2,
+    *,
+    timeout_s: float = 60,
+    api: str = "openai",
+    request_rate: tuple[float, ...] = (),
+    arrivals: Any = None,
+    **level: Any,
+) -> Workload:
+    # A fixed number of requests, unless the test says otherwise.
+    level = {"min_s": 0, "max_s": 60, "half_width": None, "warmup_tolerance": None, **level}
     return Workload.model_validate(
         {
             "api": api,
             "dataset": SyntheticDataset(input_tokens=4, output_tokens=4),
             "level": Level(requests_per_user=requests_per_user, **level),
             "request_timeout_s": timeout_s,
+            "request_rate": request_rate,
+            "arrivals": arrivals or {},
         }
     )
 
@@ -37,11 +49,11 @@ def run(story: Awaitable[Any]) -> Any:
     return asyncio.run(bounded())
 
 
-def level_of(answer: Answer, asked: Workload, concurrency: int, **options: Any) -> tuple[LevelRecord, StreamServer]:
+def level_of(answer: Answer, asked: Workload, load: int | Load, **options: Any) -> tuple[LevelRecord, StreamServer]:
     async def story() -> tuple[LevelRecord, StreamServer]:
         async with StreamServer(answer) as server:
             options.setdefault("counters", dict)
-            return await run_level(server.url, asked, Load(concurrency), **options), server
+            return await run_level(server.url, asked, load if isinstance(load, Load) else Load(load), **options), server
 
     result: tuple[LevelRecord, StreamServer] = run(story())
     return result
@@ -372,3 +384,131 @@ def test_progress_comes_while_requests_run_and_has_no_rate_before_there_is_one()
 
     level_of(answer, workload(2), 1, on_progress=on_progress)
     assert (seen[0].done, seen[0].total, seen[0].output_tokens_per_s) == (0, 2, None)
+
+
+# How long it warms up and measures
+
+
+def test_a_level_ends_once_its_rate_is_known_well_enough() -> None:
+    """A steady server: many more requests are allowed than it takes."""
+    pace = asyncio.Semaphore(1)
+
+    async def answer(server: StreamServer, request: web.Request, number: int) -> web.StreamResponse:
+        async with pace:
+            await asyncio.sleep(0.002)
+        return await good(server, request, number)
+
+    asked = workload(1, half_width=0.5, warmup_tolerance=0.5, max_s=60, max_requests_per_user=100_000)
+    record, _ = level_of(answer, asked, 4)
+    assert record.conduct.ended_by == "precise"
+    assert record.conduct.warmup_stable is True
+    assert record.conduct.warmup_s
+    assert record.conduct.warmup_s >= 0.4
+    metrics = level_metrics(record)
+    assert metrics.output_tokens_per_s is not None
+    assert metrics.output_tokens_per_s_half_width is not None
+    # The live check goes by pieces; the figure is computed from the records.
+    assert metrics.output_tokens_per_s_half_width / metrics.output_tokens_per_s < 0.75
+
+
+def test_the_number_of_requests_is_a_limit_as_well() -> None:
+    record, _ = level_of(good, workload(1, half_width=1e-9, max_requests_per_user=5), 4)
+    assert record.conduct.ended_by == "max_requests"
+    assert level_metrics(record).requests_total == 20
+
+
+# An open loop
+
+
+def test_an_open_loop_sends_each_request_at_its_turn_whatever_the_server_does() -> None:
+    """The first answers take as long as dozens of arrivals: a closed loop would wait for them."""
+    slow = asyncio.Event()
+
+    async def answer(server: StreamServer, request: web.Request, number: int) -> web.StreamResponse:
+        if number == 40:
+            slow.set()
+        if number < 20:
+            await slow.wait()
+        return await good(server, request, number)
+
+    asked = workload(min_requests=40, request_rate=(200.0,), arrivals={"kind": "constant"}, warmup_requests_per_user=0)
+    record, server = level_of(answer, asked, Load(request_rate=200.0))
+    assert server.most_in_flight >= 20
+    assert record.completed
+    assert record.window_s is not None
+    turns_s = [r.targeted_s for r in record.requests]
+    assert all(t is not None for t in turns_s)
+    gaps_s = [b - a for a, b in itertools.pairwise(turns_s)]  # type: ignore[operator,arg-type]
+    assert gaps_s == pytest.approx([1 / 200] * len(gaps_s))
+    assert all(r.started_s >= (r.targeted_s or 0) - 1e-3 for r in record.requests)
+    measured = [r for r in record.requests if not r.warmup]
+    assert len(measured) == 40
+    assert record.window_s[1] == measured[-1].targeted_s
+    metrics = level_metrics(record)
+    assert metrics.offered_requests_per_s == pytest.approx(200, rel=0.05)
+    assert metrics.send_lag_ms_p99 is not None
+    assert record.conduct.ended_by == "requests"
+
+
+def test_an_open_loop_warms_up_as_long_as_an_answer_takes() -> None:
+    first = asyncio.Event()
+
+    async def answer(server: StreamServer, request: web.Request, number: int) -> web.StreamResponse:
+        if number == 30:
+            first.set()
+        if number == 0:
+            await first.wait()
+        elif number < 30:
+            await asyncio.sleep(0.001)
+            await first.wait()
+        return await good(server, request, number)
+
+    asked = workload(min_requests=10, request_rate=(200.0,), arrivals={"kind": "constant"})
+    record, _ = level_of(answer, asked, Load(request_rate=200.0))
+    assert sum(r.warmup for r in record.requests) >= 30
+    assert record.conduct.warmup_s
+    assert record.conduct.warmup_s >= 30 / 200
+
+
+def test_an_open_loop_with_no_place_for_the_next_request_says_that_it_fell_behind() -> None:
+    async def answer(server: StreamServer, request: web.Request, number: int) -> web.StreamResponse:
+        await asyncio.sleep(0.05)
+        return await good(server, request, number)
+
+    arrivals = {"kind": "constant", "max_in_flight": 2}
+    asked = workload(min_requests=60, request_rate=(200.0,), arrivals=arrivals, warmup_requests_per_user=0)
+    record, server = level_of(answer, asked, Load(request_rate=200.0))
+    assert server.most_in_flight == 2
+    metrics = level_metrics(record)
+    assert metrics.send_lag_ms_p99 is not None
+    assert metrics.send_lag_ms_p99 > 100
+    assert "fell behind its schedule" in (client_limit(metrics) or "")
+
+
+def test_a_stop_ends_an_open_loop_and_what_is_in_flight() -> None:
+    async def story() -> LevelRecord:
+        async with StreamServer(hang) as server:
+            record = await run_level(
+                server.url,
+                workload(request_rate=(200.0,)),
+                Load(request_rate=200.0),
+                should_stop=lambda: server.in_flight >= 10,
+                counters=dict,
+            )
+            while server.in_flight:
+                await asyncio.sleep(0.001)
+            return record
+
+    record: LevelRecord = run(story())
+    assert not record.completed
+    assert record.window_s is None
+    assert {r.error_kind for r in record.requests} == {"cancelled"}
+
+
+def test_steps_of_the_wall_clock_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stamp and every limit is monotonic."""
+    wall = itertools.cycle([0.0, 1e9, -1e9])
+    monkeypatch.setattr("time.time", lambda: next(wall))
+    record, _ = level_of(good, workload(3), 4)
+    assert level_metrics(record).requests_total == 12
+    assert all(r.started_s <= r.finished_s for r in record.requests)

@@ -52,7 +52,7 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         workload=Workload(
             dataset=SyntheticDataset(input_tokens=16, output_tokens=16),
             concurrency=(2,),
-            level=Level(requests_per_user=1, min_s=0.1, max_s=5),
+            level=Level(requests_per_user=1, min_s=0.1, max_s=5, half_width=None, warmup_tolerance=None),
         ),
         model="tiny",
         logs=tmp_path,

@@ -20,6 +20,7 @@ from orchestrator.offered_load import Load
 from orchestrator.results.files import Unreadable, read_table, write_table
 from orchestrator.results.schemas import (
     FRONTIER,
+    LATENCY_STATS,
     MEASUREMENTS,
     PARETO,
     REQUESTS,
@@ -181,8 +182,29 @@ SECOND = {
 #: And the third.
 THIRD = {"retraction_events", "output_tokens_per_s_half_width"}
 #: And the fourth; what the second of the requests added.
-FOURTH = {"repeats", "outputs_s", "request_rate", "level_repeat"}
-REQUESTS_SECOND = {"request_rate", "level_repeat"}
+FOURTH = {
+    "repeats",
+    "outputs_s",
+    "request_rate",
+    "level_repeat",
+    "total_tokens_per_s",
+    "total_tokens_per_s_whole",
+    "offered_requests_per_s",
+    "completed_requests_per_s",
+    "goodput_requests_per_s",
+    "slo_attainment",
+    *(f"{name}_{stat}" for name in ("itl_per_token_ms", "normalized_latency_ms") for stat in LATENCY_STATS),
+    "accept_rate",
+    "queue_time_ms",
+    "invalid_reason",
+    "warmup_s",
+    "warmup_stable",
+    "ended_by",
+    "client_cpu_share",
+    "client_lag_ms",
+    "send_lag_ms_p99",
+}
+REQUESTS_SECOND = {"request_rate", "level_repeat", "targeted_s"}
 
 
 def test_what_later_versions_added_may_be_absent() -> None:
@@ -247,6 +269,7 @@ REQUEST_RECORDS = st.builds(
     error_kind=WORDS,
     error_code=COUNTS,
     warning=WORDS,
+    targeted_s=st.none() | STAMPS,
 )
 LEVEL_RECORDS = st.builds(
     LevelRecord,

@@ -32,7 +32,7 @@ SPACE = textwrap.dedent(
     workload:
       dataset: {kind: synthetic, input_tokens: 16, output_tokens: 64}
       concurrency: [1, 4]
-      level: {requests_per_user: 2, min_s: 0.5, max_s: 5, warmup_requests_per_user: 1}
+      level: {requests_per_user: 2, min_s: 0.5, max_s: 5, half_width: null, warmup_tolerance: null}
     score: {metric: output_tokens_per_s, concurrency: 4}
     budget: {trials: 3}
     sampler: {kind: random, seed: 0}

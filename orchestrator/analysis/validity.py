@@ -1,0 +1,95 @@
+"""Whether a level's numbers may be compared, and why not. Pure.
+
+A level is invalid where what it measured is something else than the server under the load that was asked for: requests
+that failed, a prefix cache that held the prompts, the load generator at its own limit, or a server that began anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from orchestrator.benchmark.counters import Flush, delta, restarted
+from orchestrator.benchmark.records import LevelMetrics
+
+#: flushed: the flush was confirmed (status 200 while idle); unique: it was not, but (almost) no prompt token was found
+#: cached; warm: some were; unknown: the flush was not confirmed, and nobody tells what was cached.
+CacheState = Literal["flushed", "unique", "warm", "unknown"]
+
+#: Above this share of prompt tokens found in the prefix cache, a level that no confirmed flush preceded is warm:
+#: prompts share no more than the tokens they begin with.
+MAX_CACHED_SHARE = 0.05
+#: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
+MAX_FAILED_SHARE = 0.01
+#: The load generator has one thread that reads answers: close to a whole core it is the one who is waited for.
+MAX_CLIENT_CPU_SHARE = 0.9
+#: Its stamps are late by as much as its event loop is. One in a hundred later than this shows in every percentile.
+MAX_CLIENT_LAG_MS = 50.0
+#: An open loop offers what it says only where requests leave in their turn: the limit is this, or a tenth of the mean
+#: gap where that is more. Less is lost in what arrival times differ by anyway.
+MIN_SEND_LAG_MS, SEND_LAG_SHARE = 10.0, 0.1
+
+
+def failed_share(metrics: LevelMetrics) -> float:
+    """Failed requests over all measured ones; 1 where there was none."""
+    return metrics.requests_failed / metrics.requests_total if metrics.requests_total else 1.0
+
+
+def server_failed(metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
+    """Why the server is to blame that a level is invalid: it failed requests, or began anew. None where it is not."""
+    if failed_share(metrics) > MAX_FAILED_SHARE:
+        first = f": {metrics.first_error}" if metrics.first_error else ""
+        return f"{metrics.requests_failed} of {metrics.requests_total} requests failed{first}"
+    fell = restarted(before, after)
+    return None if fell is None else f"the server was started anew within the level ({fell})"
+
+
+def invalid_reason(
+    metrics: LevelMetrics, state: CacheState, before: Mapping[str, float], after: Mapping[str, float]
+) -> str | None:
+    """Why the level's numbers may not be compared, every reason there is; None where they may.
+
+    What is not known (of a file of an earlier version, or a level too short to tell) is no reason, but for the cache.
+    """
+    found = []
+    if (failure := server_failed(metrics, before, after)) is not None:
+        found.append(failure)
+    if state == "warm":
+        found.append("prompts were in the prefix cache before")
+    elif state == "unknown":
+        found.append("the flush of the prefix cache was not confirmed, and the server does not tell what was cached")
+    if (limit := client_limit(metrics)) is not None:
+        found.append(limit)
+    return "; ".join(found) or None
+
+
+def client_limit(metrics: LevelMetrics) -> str | None:
+    """Why the load generator, not the server, is what was measured; None where it is not, or nobody knows."""
+    rate, lag_ms = metrics.load.request_rate, metrics.send_lag_ms_p99
+    found = []
+    if metrics.client_cpu_share is not None and metrics.client_cpu_share > MAX_CLIENT_CPU_SHARE:
+        found.append(f"the load generator was the limit: it used {metrics.client_cpu_share:.2f} of its core")
+    if metrics.client_lag_ms is not None and metrics.client_lag_ms > MAX_CLIENT_LAG_MS:
+        found.append(f"the load generator's event loop ran {metrics.client_lag_ms:.0f} ms late (p99)")
+    if rate is not None and lag_ms is not None and lag_ms > max(MIN_SEND_LAG_MS, SEND_LAG_SHARE * 1000 / rate):
+        found.append(f"the load generator fell behind its schedule: it sent {lag_ms:.0f} ms late (p99)")
+    return "; ".join(found) or None
+
+
+def cache_state(
+    flush: Flush, metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]
+) -> CacheState:
+    """State of the prefix cache before a level, from the flush and from what the level found cached.
+
+    The answers tell cached tokens where the server reports them, its counters otherwise.
+    """
+    if flush == "flushed":
+        return "flushed"
+    cached: float | None = metrics.cached_tokens
+    prompt: float | None = metrics.prompt_tokens
+    if cached is None:
+        cached = delta(before, after, "cached_tokens_total")
+        prompt = delta(before, after, "prompt_tokens_total")
+    if cached is None or not prompt:
+        return "unknown"
+    return "warm" if cached / prompt > MAX_CACHED_SHARE else "unique"
