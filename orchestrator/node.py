@@ -33,6 +33,7 @@ from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo, cache_state
 from orchestrator.attention import Attention
 from orchestrator.benchmark.counters import flush_cache
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
@@ -61,7 +62,7 @@ class NodeTrial(tune.Trainable):
         """Take over the node. Starts nothing: Tune wants heavy work in `step`."""
         self._context: StudyContext = config["context"]
         self._board = config["board"]
-        self._node = Node(self._context)
+        self._node = Node(self._context, ray.get(self._board.prompts.remote()))
         self._pulse = Pulse(self._board, self._node.name)
         self.reset_config(config)
 
@@ -140,8 +141,9 @@ class NodeTrial(tune.Trainable):
 class Node:
     """This node's server, at most one, and what is known of the node."""
 
-    def __init__(self, context: StudyContext) -> None:
+    def __init__(self, context: StudyContext, prompts: Prompts | None = None) -> None:
         self._context = context
+        self._prompts = prompts
         # Ray writes here which node this is; two of them may share a host in a test.
         node_id = ray.get_runtime_context().get_node_id()
         self.name = f"{socket.gethostname()}/{node_id[:6]}"
@@ -230,6 +232,7 @@ class Node:
                 server.url,
                 workload,
                 concurrency,
+                prompts=self._prompts,
                 model=server.model,
                 api_key=server.api_key,
                 on_progress=attention.progress,

@@ -6,14 +6,15 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.benchmark.client import Client, Clock
 from orchestrator.benchmark.counters import scrape
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
-from orchestrator.benchmark.workload import requests
+from orchestrator.benchmark.workload import PreparedRequest, requests
 from orchestrator.workload import Workload
 
 _POLL_S = 0.2
@@ -45,6 +46,7 @@ async def run_level(
     workload: Workload,
     concurrency: int,
     *,
+    prompts: Prompts | None = None,
     model: str = "default",
     on_progress: OnProgress = lambda progress: None,
     should_stop: ShouldStop = lambda: False,
@@ -52,7 +54,7 @@ async def run_level(
     api_key: str | None = None,
     counters: Scrape | None = None,
 ) -> LevelRecord:
-    """Hold exactly `concurrency` requests in flight and record each of them.
+    """Hold exactly `concurrency` requests in flight and record each of them. `prompts`: see `requests`.
 
     No measured request starts later than `max_s` after the window opened, so the measured part lasts at
     most `max_s` plus the request timeout. `should_stop` is polled five times a second; once it is true the
@@ -64,7 +66,8 @@ async def run_level(
     async with Client(
         base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
     ) as client:
-        level = _Level(client, workload, concurrency, model, clock)
+        supply = requests(workload, concurrency, model, prompts)
+        level = _Level(client, workload, concurrency, supply, clock)
         await level.run(on_progress, should_stop)
     after = {} if level.cancelled else await asyncio.to_thread(read)
     return level.record(before, after)
@@ -73,11 +76,12 @@ async def run_level(
 class _Level:
     """The tasks of one level and what they have recorded."""
 
-    def __init__(self, client: Client, workload: Workload, concurrency: int, model: str, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, workload: Workload, concurrency: int, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
         self._client = client
         self._concurrency = concurrency
         self._clock = clock
-        supply = requests(workload, concurrency, model)
         # The first wave is made beforehand, so that all users start together.
         self._supply = itertools.chain(list(itertools.islice(supply, concurrency)), supply)
         self._schedule = Schedule(workload.level, concurrency, clock())

@@ -11,17 +11,18 @@ from stream_server import Answer, StreamServer, completion, event, good, good_an
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.datasets import RandomIds
+from orchestrator.workload import Level, Workload
 
 DEADLINE_S = 120
 
 
-def workload(requests_per_user: int = 2, *, timeout_s: float = 60, api: str = "openai", **level: Any) -> Workload:
+def workload(requests_per_user: int = 2, *, timeout_s: float = 60, api: str = "completion", **level: Any) -> Workload:
     level = {"min_s": 0, "max_s": 60, **level}
     return Workload.model_validate(
         {
             "api": api,
-            "dataset": SyntheticDataset(input_tokens=4, output_tokens=4),
+            "dataset": RandomIds(input_tokens=4, output_tokens=4),
             "level": Level(requests_per_user=requests_per_user, **level),
             "request_timeout_s": timeout_s,
         }

@@ -108,7 +108,7 @@ def test_the_native_stream_tells_cached_tokens_and_verify_steps() -> None:
     assert (verdict.output_tokens, verdict.spec_verify_steps) == (512, 128)
 
 
-@pytest.mark.parametrize("api", ["openai", "native"])
+@pytest.mark.parametrize("api", ["completion", "native"])
 def test_reading_the_count_off_an_event_equals_parsing_it(api: str) -> None:
     """Spaces after the separators force the parser; the text holds what looks like a count."""
     trap = 'x","completion_tokens":99,"finish_reason":null,"text":"'
@@ -122,7 +122,7 @@ def test_reading_the_count_off_an_event_equals_parsing_it(api: str) -> None:
             choice = {"index": 0, "text": trap if n != 3 else "", "finish_reason": finish and "stop"}
             usage = {"prompt_tokens": 3, "completion_tokens": tokens}
             payloads.append({"id": "i", "choices": [choice], "usage": usage})
-    kind = OpenAIStream if api == "openai" else NativeStream
+    kind = OpenAIStream if api == "completion" else NativeStream
     compact = answer(kind(), [*map(event, payloads), DONE])
     spaced = answer(kind(), [*(b"data: " + json.dumps(p).encode() + b"\n\n" for p in payloads), DONE])
     assert compact == spaced
