@@ -255,6 +255,7 @@ class Node:
             counters_after=record.counters_after,
             level_changes=changes(told),
             retraction_events=retractions(told),
+            repeated_prompts=None if self._prompts is None else repeated(self._prompts, record),
         )
         return level, record, look
 
@@ -297,6 +298,12 @@ class Node:
             return {}
         report = server.stop()
         return {"teardown_s": report.took_s, "stop_proven": report.proven, "stop_report": report.as_dict()}
+
+
+def repeated(prompts: Prompts, record: LevelRecord) -> int:
+    """Requests of a level whose prompt it had sent before."""
+    sent = 1 + max((request.index for request in record.requests), default=-1)
+    return 0 if prompts.unique is None else max(0, sent - prompts.unique)
 
 
 def _ended(server: ServerHandle, patience_s: float) -> bool:

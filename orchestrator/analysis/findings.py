@@ -28,6 +28,7 @@ def findings(rows: Iterable[Row]) -> list[Finding]:
         *server.failures(rows),
         *server.failed_requests(rows),
         *server.warm_levels(rows),
+        *server.repeated_prompts(rows),
         *server.partial_acceptance(rows),
         *server.leftovers(rows),
         *server.disagreements(rows),

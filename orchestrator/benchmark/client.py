@@ -85,6 +85,7 @@ class Client:
                 output_tokens=tokens,
                 tokens_estimated=verdict.tokens_estimated,
                 spec_verify_steps=verdict.spec_verify_steps,
+                reasoning_tokens=verdict.reasoning_tokens,
                 finish_reason=verdict.finish_reason,
                 error=None if verdict.kind is None else verdict.message or verdict.kind,
                 error_kind=verdict.kind,

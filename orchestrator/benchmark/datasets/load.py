@@ -33,17 +33,15 @@ def make_prompts(workload: Workload, folder: Path, tokenizer: Tokenizer | None =
         return FilePrompts(dataset, read_jsonl(folder / dataset.path, workload.api))
     if isinstance(dataset, ShareGPT):
         return FilePrompts(dataset, read_sharegpt(folder / dataset.path, dataset, tokenizer))
-    prompts = PassagePrompts(dataset, _passages(tokenizer), as_text=workload.api == "chat")
+    as_text = workload.api == "chat"
+    passages = _estimated() if tokenizer is None else Passages(corpus(), tokenizer, as_text=as_text)
+    prompts = PassagePrompts(dataset, passages, as_text=as_text)
     if tokenizer is not None and (error := text_error(prompts, tokenizer)):
         prompts.warnings = (
             f"prompts are sent as text, whose length is off what was asked by up to {error} token(s); the server's own "
             "count stands in prompt_tokens",
         )
     return prompts
-
-
-def _passages(tokenizer: Tokenizer | None) -> Passages:
-    return _estimated() if tokenizer is None else Passages(corpus(), tokenizer)
 
 
 @functools.cache

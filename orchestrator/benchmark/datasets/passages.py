@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib import resources
 
 from orchestrator.benchmark.datasets.prompts import Key, Order, Prompt, Prompts, draw
+from orchestrator.benchmark.datasets.recount import Recount
 from orchestrator.benchmark.datasets.tokenizer import BYTES_PER_TOKEN, Tokenizer, Tokens
 from orchestrator.datasets import SharedPrefix, Text
 
@@ -30,13 +31,17 @@ def corpus() -> str:
 class Passages:
     """A text and the places where passages begin: at words whose next characters stand at no earlier one."""
 
-    def __init__(self, text: str, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, text: str, tokenizer: Tokenizer | None, *, as_text: bool = False) -> None:
+        """`as_text`: texts will be wanted, though there is a tokenizer."""
         self._text = text
         self._tokens: Tokens | None = None if tokenizer is None else tokenizer.encode(text)
         self.lead = () if tokenizer is None else tokenizer.lead
         self._chars = array("i", self._places())
         if not self._chars:
             raise ValueError("the text has no word to begin a passage with")
+        self._recount: Recount | None = None
+        if tokenizer is not None and self._tokens is not None and as_text:
+            self._recount = Recount(text, self._tokens, tokenizer, self._chars)
         digest = hashlib.sha256(text.encode())
         if tokenizer is not None:
             digest.update(tokenizer.name.encode())
@@ -79,18 +84,25 @@ class Passages:
             begin = 0
         return found.tolist()
 
-    def text(self, place: int, length: int) -> str:
-        """The passage as text of `length` tokens, by the tokenizer as far as a cut leaves them whole, else by bytes."""
+    def text(self, place: int, length: int, *, alone: bool = True) -> str:
+        """The passage as text that counts `length` tokens, or as near as can be; by bytes without a tokenizer.
+
+        `alone`: it is not put behind another and a space.
+        """
         char, parts = self._chars[place], []
         while length > 0:
             if self._tokens is None:
                 end = min(char + length * BYTES_PER_TOKEN, len(self._text))
                 length -= -(-(end - char) // BYTES_PER_TOKEN)
             else:
-                token = self._token(char)
-                stop = min(token + length, len(self._tokens.ids))
-                end = self._tokens.ends[stop - 1]
-                length -= stop - token
+                begin = self._token(char)
+                stop, total = begin + length, len(self._tokens.ids)
+                if self._recount is not None and stop < total:
+                    stop = self._recount.stop(char, begin, length, alone=alone)
+                    length = 0
+                else:
+                    length = max(stop - total, 0)
+                end = self._tokens.ends[min(stop, total) - 1]
             parts.append(self._text[char:end])
             char = 0
         return "".join(parts)
@@ -122,7 +134,7 @@ class PassagePrompts(Prompts):
             shared = min(max(round(dataset.prefix_ratio * length), 1), length - 1)
             group = prefixes[index % dataset.groups]
         if self._as_text:
-            own = passages.text(place, length - shared)
+            own = passages.text(place, length - shared, alone=not shared)
             return Prompt(output_tokens, text=f"{passages.text(group, shared)} {own}" if shared else own)
         ids = [*passages.lead, *passages.ids(group, shared)] if shared else list(passages.lead)
         del ids[shared or length :]

@@ -176,6 +176,41 @@ def test_tokens_without_text_are_output_when_the_server_counts_them() -> None:
     assert (verdict.kind, verdict.output_tokens) == (None, 2)
 
 
+REASONED = (
+    event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "usage": None})
+    + event({"choices": [{"index": 0, "delta": {"reasoning_content": "Let me"}}], "usage": {"completion_tokens": 2}})
+    + event({"choices": [{"index": 0, "delta": {"reasoning_content": " see."}}], "usage": {"completion_tokens": 4}})
+    + event({"choices": [{"index": 0, "delta": {"reasoning_content": None, "content": "42"}}],
+             "usage": {"completion_tokens": 5}})
+    + event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 6}})
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"reasoning_tokens": 4, "completion_tokens_details": None},
+        {"completion_tokens_details": {"reasoning_tokens": 4}},
+    ],
+)
+def test_thoughts_are_output_and_the_first_of_them_is_the_first_token(told: dict[str, object]) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 6, **told}})
+    stream = OpenAIStream()
+    role, rest = REASONED.split(b"data: {", 2)[1:]
+    assert stream.feed(b"data: {" + role) == []
+    assert stream.feed(b"data: {" + rest)[0] == 2
+    stream.feed(usage + DONE)
+    _, verdict = stream.finish()
+    assert (verdict.output_tokens, verdict.reasoning_tokens, verdict.kind) == (6, 4, None)
+
+
+def test_a_server_that_tells_no_thoughts_had_none_that_are_known() -> None:
+    assert openai(*good_answer(4))[1].reasoning_tokens is None
+    meta = {"completion_tokens": 3, "reasoning_tokens": 2, "finish_reason": {"type": "length", "length": 3}}
+    _, verdict = answer(NativeStream(), [event({"text": "a", "meta_info": meta}), DONE])
+    assert verdict.reasoning_tokens == 2
+
+
 # Failures after HTTP 200
 
 

@@ -179,17 +179,20 @@ SECOND = {
 
 #: And the third.
 THIRD = {"retraction_events", "output_tokens_per_s_half_width"}
+#: And the fourth.
+FOURTH = {"repeated_prompts"}
+LATER = SECOND["orchestrator.measurements"] | THIRD | FOURTH
 
 
 def test_what_later_versions_added_may_be_absent() -> None:
-    assert (MEASUREMENTS.version, FRONTIER.version) == (3, 2)
-    for schema, names in ((MEASUREMENTS, SECOND[MEASUREMENTS.name] | THIRD), (FRONTIER, SECOND[FRONTIER.name])):
+    assert (MEASUREMENTS.version, FRONTIER.version) == (4, 2)
+    for schema, names in ((MEASUREMENTS, LATER), (FRONTIER, SECOND[FRONTIER.name])):
         assert all(schema.arrow.field(name).nullable for name in names)
 
 
 def test_rows_of_a_first_version_file_are_read(build_row: Build, tmp_path: Path) -> None:
     row = build_row(1, 8, effective={"effective_max_running_requests": 48})
-    fields = tuple(f for f in MEASUREMENTS.fields if f.name not in SECOND[MEASUREMENTS.name] | THIRD)
+    fields = tuple(f for f in MEASUREMENTS.fields if f.name not in LATER)
     first = TableSchema(MEASUREMENTS.name, 1, fields)
     written = measurements_table([row]).select([f.name for f in fields])
     write_table(tmp_path / "old.arrow", first.table({n: written[n].to_pylist() for n in written.column_names}))
