@@ -85,6 +85,8 @@ def _tokenizer(config: SweepConfig, folder: Path, inherited: Mapping[str, str]) 
         return None, f"{name} has no tokenizer.json here"
     try:
         return ModelTokenizer(file), None
+    except ImportError:
+        return None, "the package tokenizers is not installed here (`pip install tokenizers`)"
     except Exception as error:  # The library raises nothing more special.
         raise ConfigError(f"{file}: is no tokenizer that can be used: {error}") from None
 

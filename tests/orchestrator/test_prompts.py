@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ def test_the_models_own_tokenizer_counts_where_it_is_on_the_disk(tmp_path: Path)
     shutil.copy(tmp_path / "m" / "config.json", tmp_path / "other" / "tokenizer.json")
     with pytest.raises(ConfigError, match=r"other/tokenizer\.json: is no tokenizer"):
         load_prompts(config({"kind": "text"}, REAL, server=flags), tmp_path, {"HOME": str(tmp_path)})
+
+
+def test_without_the_package_lengths_are_estimated_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    (tmp_path / "m").mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / "m" / name).write_text("{}")
+    (warning,) = load_prompts(config({"kind": "text"}, REAL), tmp_path, {"HOME": str(tmp_path)}).warnings
+    assert "the package tokenizers is not installed" in warning
 
 
 def test_a_file_with_fewer_prompts_than_a_level_sends_is_refused_unless_reuse_is_asked_for(tmp_path: Path) -> None:
