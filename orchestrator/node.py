@@ -34,6 +34,7 @@ from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
 from orchestrator.analysis.validity import cache_state
 from orchestrator.attention import Attention
 from orchestrator.benchmark.counters import flush_cache
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
@@ -63,7 +64,7 @@ class NodeTrial(tune.Trainable):
         """Take over the node. Starts nothing: Tune wants heavy work in `step`."""
         self._context: StudyContext = config["context"]
         self._board = config["board"]
-        self._node = Node(self._context)
+        self._node = Node(self._context, ray.get(self._board.prompts.remote()))
         self._pulse = Pulse(self._board, self._node.name)
         self.reset_config(config)
 
@@ -142,8 +143,9 @@ class NodeTrial(tune.Trainable):
 class Node:
     """This node's server, at most one, and what is known of the node."""
 
-    def __init__(self, context: StudyContext) -> None:
+    def __init__(self, context: StudyContext, prompts: Prompts | None = None) -> None:
         self._context = context
+        self._prompts = prompts
         # Ray writes here which node this is; two of them may share a host in a test.
         node_id = ray.get_runtime_context().get_node_id()
         self.name = f"{socket.gethostname()}/{node_id[:6]}"
@@ -233,6 +235,7 @@ class Node:
                 server.url,
                 workload,
                 load,
+                prompts=self._prompts,
                 model=server.model,
                 api_key=server.api_key,
                 on_progress=attention.progress,
@@ -255,6 +258,7 @@ class Node:
             counters_after=record.counters_after,
             level_changes=changes(told),
             retraction_events=retractions(told),
+            repeated_prompts=None if self._prompts is None else repeated(self._prompts, record),
         )
         return level, record, look
 
@@ -296,6 +300,12 @@ class Node:
             return {}
         report = server.stop()
         return {"teardown_s": report.took_s, "stop_proven": report.proven, "stop_report": report.as_dict()}
+
+
+def repeated(prompts: Prompts, record: LevelRecord) -> int:
+    """Requests of a level whose prompt it had sent before."""
+    sent = 1 + max((request.index for request in record.requests), default=-1)
+    return 0 if prompts.unique is None else max(0, sent - prompts.unique)
 
 
 def _ended(server: ServerHandle, patience_s: float) -> bool:

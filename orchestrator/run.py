@@ -26,11 +26,13 @@ from orchestrator import lock
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.rows import metric_value
 from orchestrator.analysis.winner import best_searched
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import Stop, start_board
 from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
 from orchestrator.conductor import Conductor, Finished, Identification
 from orchestrator.inspection import inspect_nodes
 from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launcher
+from orchestrator.prompts import load_prompts, prompt_warnings, sent_ids
 from orchestrator.report.console import own_terminal
 from orchestrator.report.estimate import recent_starts
 from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
@@ -53,6 +55,7 @@ _PORT = 30_000
 def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
     """Run or continue the study; the exit code. Raises the errors that `orchestrator.sweep` translates."""
     config = resolved.config
+    prompts = load_prompts(config, Path.cwd())
     root = options.results.resolve() / config.study
     run_id = uuid.uuid4().hex[:12]
     owner = lock.owner_of_this_process(run_id)
@@ -66,10 +69,10 @@ def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
             display = make_display(console)
             store = ResultStore(root, on_message=display.say)
             try:
-                study_id = open_folder(store, config, str(options.space))
+                study_id = open_folder(store, config, str(options.space), prompts.digest)
                 storage = open_storage(options.storage or f"sqlite:///{store.study_db}")
                 study = Study(storage, f"{config.study}-{study_id}", config)
-                run = _Run(resolved, study, store, study_id, run_id, owner, display)
+                run = _Run(resolved, study, store, study_id, run_id, owner, display, prompts)
                 ended = run.execute(options.address)
             finally:
                 display.close()
@@ -90,8 +93,10 @@ class _Run:
         run_id: str,
         owner: dict[str, Any],
         display: Display,
+        prompts: Prompts,
     ) -> None:
         config = resolved.config
+        self._prompts = prompts
         self._resolved = resolved
         self._config = config
         self._owner = owner
@@ -145,6 +150,9 @@ class _Run:
             self._display.say(f"continuing: interrupted trials run again: {', '.join(map(str, again))}")
         if conductor.nothing_left():
             return conductor.ended or "budget"
+        flags, _ = conductor.study.configurations.values()
+        for line in (*prompt_warnings(self._config.workload, flags), *self._prompts.warnings):
+            self._display.say(f"warning: {line}")
         logical = self._config.node.gpus if self._resolved.simulated else None
         self._display.say(f"joining the Ray cluster at {address}" if address else "starting a local Ray cluster")
         with (
@@ -160,7 +168,7 @@ class _Run:
             self._display.say(f"Ray dashboard: {joined.dashboard_url}{token}")
             self._context = dataclasses.replace(self._context, reservation=whole_node(self._config.node.gpus))
             self._inspect_nodes()
-            self._board = start_board(self._config.study)
+            self._board = start_board(self._config.study, self._prompts)
             bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
             self._node_seen = time.monotonic()
             try:
@@ -188,7 +196,7 @@ class _Run:
         flags, env = self.conductor.study.configurations.values()
         context = self._context
         folders = (context.logs, self.conductor.store.root)
-        prompt_ids = context.workload.dataset.vocab_size
+        prompt_ids = sent_ids(context.workload)
         request = NodeRequest(context.model, flags, env, context.gpus, folders, context.folder, prompt_ids)
         facts = inspect_nodes(context, request, nodes_for(context.reservation))
         for line in facts.warnings:

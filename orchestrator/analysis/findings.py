@@ -36,6 +36,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *server.failed_requests(rows),
         *server.warm_levels(rows),
         *server.client_limits(rows),
+        *server.repeated_prompts(rows),
         *server.partial_acceptance(rows),
         *server.leftovers(rows),
         *server.disagreements(rows),

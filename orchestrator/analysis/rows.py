@@ -135,6 +135,8 @@ class MeasuredLevel:
     level_changes: tuple[str, ...] = ()
     #: How often, by the same log, requests lost their place for want of KV memory; None where nobody looked.
     retraction_events: int | None = None
+    #: Requests whose prompt the level had sent before, since the dataset has no more; None where not known.
+    repeated_prompts: int | None = None
 
     @property
     def load(self) -> Load:

@@ -27,7 +27,7 @@ class Client:
 
     def __init__(self, base_url: str, *, api: str, timeout_s: float, clock: Clock, api_key: str | None = None) -> None:
         self._base_url = base_url.rstrip("/")
-        self._stream = OpenAIStream if api == "openai" else NativeStream
+        self._stream = NativeStream if api == "native" else OpenAIStream
         self._timeout_s = timeout_s
         self._clock = clock
         self._headers = {
@@ -93,6 +93,7 @@ class Client:
                 output_tokens=tokens,
                 tokens_estimated=verdict.tokens_estimated,
                 spec_verify_steps=verdict.spec_verify_steps,
+                reasoning_tokens=verdict.reasoning_tokens,
                 finish_reason=verdict.finish_reason,
                 error=None if verdict.kind is None else verdict.message or verdict.kind,
                 error_kind=verdict.kind,

@@ -7,13 +7,14 @@ import dataclasses
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.benchmark.arrivals import arrivals_s
 from orchestrator.benchmark.client import Client, Clock
 from orchestrator.benchmark.client_watch import ClientWatch
 from orchestrator.benchmark.counters import scrape
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.records import Conduct, LevelRecord, RequestRecord
 from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, OpenSchedule, backoff_s
 from orchestrator.benchmark.workload import PreparedRequest, requests
@@ -50,6 +51,7 @@ async def run_level(
     workload: Workload,
     load: Load,
     *,
+    prompts: Prompts | None = None,
     model: str = "default",
     on_progress: OnProgress = lambda progress: None,
     should_stop: ShouldStop = lambda: False,
@@ -57,7 +59,7 @@ async def run_level(
     api_key: str | None = None,
     counters: Scrape | None = None,
 ) -> LevelRecord:
-    """Offer `load` and record each request.
+    """Offer `load` and record each request. `prompts`: see `requests`.
 
     A closed loop holds exactly `load.concurrency` requests in flight; an open one sends each at its turn, whatever
     the server does. No measured request starts later than `max_s` after the window opened, so the measured part lasts
@@ -70,7 +72,8 @@ async def run_level(
     async with Client(
         base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
     ) as client:
-        level = (_Users if load.closed else _Arrivals)(client, workload, load, model, clock)
+        supply = requests(workload, load.stem, model, prompts)
+        level = (_Users if load.closed else _Arrivals)(client, workload, load, supply, clock)
         await level.run(on_progress, should_stop)
     after = {} if level.cancelled else await asyncio.to_thread(read)
     return level.record(before, after)
@@ -81,11 +84,12 @@ class _Level(ABC):
 
     schedule: ClosedSchedule | OpenSchedule
 
-    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, workload: Workload, load: Load, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
         self._client = client
         self._load = load
         self._clock = clock
-        supply = requests(workload, load.stem, model)
         # The first wave is made beforehand, so that all users start together.
         self._supply = itertools.chain(list(itertools.islice(supply, load.concurrency or 1)), supply)
         self._failures = FailureWatch(load.concurrency or 1)
@@ -178,8 +182,10 @@ class _Users(_Level):
 
     schedule: ClosedSchedule
 
-    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
-        super().__init__(client, workload, load, model, clock)
+    def __init__(
+        self, client: Client, workload: Workload, load: Load, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
+        super().__init__(client, workload, load, supply, clock)
         assert load.concurrency is not None
         self._concurrency = load.concurrency
         self.schedule = ClosedSchedule(workload.level, self._concurrency, clock())
@@ -216,8 +222,10 @@ class _Arrivals(_Level):
 
     schedule: OpenSchedule
 
-    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
-        super().__init__(client, workload, load, model, clock)
+    def __init__(
+        self, client: Client, workload: Workload, load: Load, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
+        super().__init__(client, workload, load, supply, clock)
         assert load.request_rate is not None
         self._turns_s = arrivals_s(workload.arrivals, load.request_rate, load.stem)
         self._places = asyncio.Semaphore(workload.arrivals.max_in_flight)

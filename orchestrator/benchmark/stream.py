@@ -38,6 +38,8 @@ class Verdict:
     output_tokens: int | None = None
     tokens_estimated: bool = False
     spec_verify_steps: int | None = None
+    #: Of the output tokens, those of a reasoning model's thoughts, where the server tells.
+    reasoning_tokens: int | None = None
 
 
 def estimate_tokens(text: str) -> int:
@@ -166,6 +168,7 @@ class AnswerStream(ABC):
             output_tokens=tokens or max(self._events, self._count_tokens(self.text)),
             tokens_estimated=not tokens,
             spec_verify_steps=counts.spec_verify_steps,
+            reasoning_tokens=counts.reasoning_tokens,
         )
 
     def _finish_with(self, reason: object) -> None:
@@ -229,6 +232,11 @@ class OpenAIStream(AnswerStream):
             prompt_tokens=_count(self._usage, "prompt_tokens"),
             cached_tokens=_count(details, "cached_tokens"),
             output_tokens=_count(self._usage, "completion_tokens") or self._tokens,
+            # SGLang 0.5.23 has it in the usage itself, OpenAI in its details.
+            reasoning_tokens=_first(
+                _count(self._usage, "reasoning_tokens"),
+                _count(self._usage.get("completion_tokens_details"), "reasoning_tokens"),
+            ),
         )
 
 
@@ -273,6 +281,7 @@ class NativeStream(AnswerStream):
             output_tokens=_count(self._meta, "completion_tokens") or self._tokens,
             # 0 without speculation: nothing was verified.
             spec_verify_steps=_count(self._meta, "spec_verify_ct") or None,
+            reasoning_tokens=_count(self._meta, "reasoning_tokens"),
         )
 
 
@@ -316,6 +325,10 @@ def error_body(body: bytes) -> tuple[str, int | None]:
 def _count(counts: object, name: str) -> int | None:
     value = counts.get(name) if isinstance(counts, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
 
 
 def _code(value: object) -> int | None:

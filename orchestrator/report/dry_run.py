@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
@@ -10,6 +10,7 @@ from launchers.base import Launcher, LaunchSpec, shell_command
 from launchers.sglang.inert import inert_knobs
 from orchestrator.config import SweepConfig
 from orchestrator.price import confirmation_cost, level_s, start_min, trial_s
+from orchestrator.prompts import prompt_warnings
 from orchestrator.report.progress import clock
 from orchestrator.search.candidate import Candidate, Configurations
 from orchestrator.search.repeats import RepeatPlan, plan_repeats
@@ -26,12 +27,13 @@ def print_dry_run(
     launcher: Launcher,
     study: Study,
     nvlink: bool | None = None,
+    warnings: Sequence[str] = (),
 ) -> None:
     """Parameters with their conditions, the size of the space, the price, the first three commands.
 
     `written` is the file without its `simulated:` block: what real GPUs would be asked for. `study` is in
     memory: its draws are those of the sweep until results steer the sampler. `nvlink`: whether the GPUs are all
-    joined by NVLink, None where that is not known.
+    joined by NVLink, None where that is not known. `warnings`: what else is to be known of the prompts.
     """
 
     def out(text: str) -> None:
@@ -47,6 +49,11 @@ def print_dry_run(
     if inert:
         out("\nKnobs that cannot act here, or act little")
         for sentence in inert:
+            out(f"  {sentence}")
+    warnings = (*prompt_warnings(config.workload, configurations.values()[0]), *warnings)
+    if warnings:
+        out("\nWarnings")
+        for sentence in warnings:
             out(f"  {sentence}")
     out(f"\n{_size(configurations)}")
     out(f"Cost{' on real GPUs' if written.node.gpus else ''}: {_price(written)}")

@@ -228,6 +228,7 @@ MEASUREMENTS = TableSchema(
         column("retracted_requests", _INT, "lost their place for want of KV memory; null where not told"),
         column("retraction_events", _INT, "times that this happened, by the log, all ranks' word for one counted once"),
         column("level_changes", pa.list_(_TEXT), "log lines of the level of settings changed or memory run short"),
+        column("repeated_prompts", _INT, "requests whose prompt the level had sent before; null where not known"),
         column("prompt_tokens", _INT, "of successful measured requests", unit="tokens"),
         column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),
         column("output_tokens", _INT, "of successful measured requests", unit="tokens"),
@@ -286,6 +287,7 @@ REQUESTS = TableSchema(
         column("span_start_s", _REAL, f"level: first measured request, {_CLOCK}", unit="s", required=True),
         column("span_end_s", _REAL, f"level: last measured request done, {_CLOCK}", unit="s", required=True),
         column("completed", _BOOL, "level: ran to its end", required=True),
+        column("reasoning_tokens", _INT, "of output_tokens, those of thoughts, where the server tells", unit="tokens"),
     ),
 )
 

@@ -23,8 +23,9 @@ from launchers.simulated.profile import Profile, load_profile
 from orchestrator.analysis.noise import Repeated, Value, noise_floor, paired_ratio_of, ratio_of
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
+from orchestrator.datasets import RandomIds
 from orchestrator.offered_load import Load
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 PROFILE = "kimi-k2.5-8x-rtx-pro-6000"
 
@@ -45,7 +46,7 @@ def measure(folder: Path, profile: str, concurrency: int, seed: int) -> Value:
     launcher = SimulatedLauncher(folder, profile, 1000.0)
     facts = load_profile(profile)
     workload = Workload(
-        dataset=SyntheticDataset(input_tokens=64, output_tokens=32, vocab_size=facts.engine.vocab_size, seed=seed),
+        dataset=RandomIds(input_tokens=64, output_tokens=32, vocab_size=facts.engine.vocab_size, seed=seed),
         concurrency=(concurrency,),
         level=Level(requests_per_user=2, min_s=4, max_s=12),
     )

@@ -22,8 +22,9 @@ from launchers.simulated.profile import Profile, Target, load_profile
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelMetrics
+from orchestrator.datasets import RandomIds
 from orchestrator.offered_load import Load
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 ALLOWED_ERROR = 0.05
 
@@ -77,7 +78,7 @@ HEADER = (
 def workload_of(target: Target, profile: Profile) -> Workload:
     """The target's own workload; `min_s` is 0, so that exactly its requests are sent."""
     return Workload(
-        dataset=SyntheticDataset(
+        dataset=RandomIds(
             input_tokens=target.prompt_tokens,
             output_tokens=target.output_tokens,
             vocab_size=profile.engine.vocab_size,

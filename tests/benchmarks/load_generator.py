@@ -1,6 +1,6 @@
 """What the load generator can take: CPU time of the client per streamed event, and how exactly it holds the load.
 
-    python tests/benchmarks/load_generator.py [--concurrency 128] [--tokens 256] [--step-ms 10] [--api openai]
+    python tests/benchmarks/load_generator.py [--concurrency 128] [--tokens 256] [--step-ms 10] [--api completion]
 
 A server in a process of its own streams one event to every open request each step, like an engine that
 decodes one token for the whole batch, in SGLang's form. The client is one process on one core: its CPU time
@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
+from orchestrator.datasets import RandomIds
 from orchestrator.offered_load import Load
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -129,14 +130,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="output tokens, one event each")
     parser.add_argument("--step-ms", type=float, default=10.0, help="pause between two steps of the server")
     parser.add_argument("--requests-per-user", type=int, default=3)
-    parser.add_argument("--api", choices=["openai", "native"], nargs="+", default=["openai", "native"])
+    parser.add_argument("--api", choices=["completion", "native"], nargs="+", default=["completion", "native"])
     args = parser.parse_args()
     columns = ["api", "users", "events", "events/read", "CPU us/event", "events/s on one core"]
     columns += ["events/s read", "in flight: mean", "most", "failed"]
     print("  ".join(columns))
     spawn = multiprocessing.get_context("spawn")
     for api in args.api:
-        answer = (_openai_answer if api == "openai" else _native_answer)(args.tokens)
+        answer = (_openai_answer if api == "completion" else _native_answer)(args.tokens)
         for concurrency in args.concurrency:
             ours, theirs = spawn.Pipe()
             server = spawn.Process(target=_server, args=(theirs, answer, args.step_ms / 1000), daemon=True)
@@ -144,7 +145,7 @@ def main() -> None:
             try:
                 workload = Workload(
                     api=api,
-                    dataset=SyntheticDataset(input_tokens=64, output_tokens=args.tokens),
+                    dataset=RandomIds(input_tokens=64, output_tokens=args.tokens),
                     concurrency=(concurrency,),
                     level=Level(
                         requests_per_user=args.requests_per_user,

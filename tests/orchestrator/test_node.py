@@ -20,10 +20,11 @@ from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator import config as schema
 from orchestrator.analysis.agreement import PROMPTS, judged
 from orchestrator.board import LevelReport, Stop
+from orchestrator.datasets import RandomIds
 from orchestrator.node import NodeTrial
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 
 class Board:
@@ -50,6 +51,9 @@ class Board:
 
     def on_post_log(self, name: str, text: bytes) -> None:
         self.logs[name] = text
+
+    def on_prompts(self) -> None:
+        return None
 
     def on_leave(self, node: str) -> None:
         pass
@@ -99,7 +103,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             run_id="run-1",
             launcher=schema.SimulatedLauncher(profile="tiny"),
             workload=Workload(
-                dataset=SyntheticDataset(input_tokens=16, output_tokens=16, vocab_size=1900),
+                dataset=RandomIds(input_tokens=16, output_tokens=16, vocab_size=1900),
                 concurrency=(1, 4),
                 level=Level(requests_per_user=2, min_s=0, max_s=5, half_width=None, warmup_tolerance=None),
                 api="native",

@@ -31,7 +31,7 @@ def run(story: Awaitable[Any]) -> Any:
 
 async def send(url: str, timeout_s: float = DEADLINE_S, **options: Any) -> RequestRecord:
     delivered: list[RequestRecord] = []
-    async with Client(url, api="openai", timeout_s=timeout_s, clock=ticking(), **options) as client:
+    async with Client(url, api="completion", timeout_s=timeout_s, clock=ticking(), **options) as client:
         record = await client.send(REQUEST, user=5, warmup=True, deliver=delivered.append)
     assert delivered == [record]
     return record
@@ -100,7 +100,7 @@ def test_an_answer_shorter_than_asked_is_a_success_with_a_warning() -> None:
         asked = PreparedRequest(0, "/v1/completions", b"{}", 5, exact=exact)
         async with (
             StreamServer() as server,
-            Client(server.url, api="openai", timeout_s=DEADLINE_S, clock=ticking()) as client,
+            Client(server.url, api="completion", timeout_s=DEADLINE_S, clock=ticking()) as client,
         ):
             return await client.send(asked, user=0, warmup=False, deliver=lambda record: None)
 
@@ -195,7 +195,7 @@ def test_cancelling_delivers_a_record_and_goes_on_as_cancellation() -> None:
     async def story() -> list[RequestRecord]:
         delivered: list[RequestRecord] = []
         async with StreamServer(hang) as server:
-            async with Client(server.url, api="openai", timeout_s=DEADLINE_S, clock=ticking()) as client:
+            async with Client(server.url, api="completion", timeout_s=DEADLINE_S, clock=ticking()) as client:
                 task = asyncio.create_task(client.send(REQUEST, user=0, warmup=False, deliver=delivered.append))
                 while not server.arrived:
                     await asyncio.sleep(0.001)
@@ -243,7 +243,7 @@ def test_a_connection_is_used_again_and_survives_a_server_that_closes_it() -> No
     async def story() -> list[RequestRecord]:
         async with (
             StreamServer(close_each) as server,
-            Client(server.url, api="openai", timeout_s=DEADLINE_S, clock=ticking()) as client,
+            Client(server.url, api="completion", timeout_s=DEADLINE_S, clock=ticking()) as client,
         ):
             return [await client.send(REQUEST, user=0, warmup=False, deliver=lambda record: None) for _ in range(6)]
 
