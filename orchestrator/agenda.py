@@ -14,8 +14,8 @@ from orchestrator.search.repeats import (
     Launched,
     RepeatPlan,
     confirmation_due,
+    confirmations_left,
     current_confirmations,
-    finalists,
     more_rounds,
     plan_repeats,
     sentinel_due,
@@ -85,10 +85,8 @@ class Agenda:
 
     def confirmations_left(self) -> int:
         """Starts that the confirmation still takes, were the search over now."""
-        launched, plan = self._launched(), self.plan
-        chosen = finalists(launched, plan.finalists)
-        whole = plan.rounds * (1 + len(chosen)) if chosen else 0
-        return max(0, whole - len(current_confirmations(launched)))
+        launched = self._launched()
+        return confirmations_left(self.plan, launched) if launched else 0
 
     def left(self, live: Collection[Trial]) -> int:
         """Starts still to come, those that run now taken off; about, before the search is over."""

@@ -156,10 +156,16 @@ def current_confirmations(launched: Iterable[Launched]) -> list[Launched]:
 
 
 def confirmation_due(plan: RepeatPlan, launched: Sequence[Launched]) -> Repeat | None:
-    """The next start of the confirmation; None where it is over, or there is nothing to confirm."""
+    """The next start of the confirmation; None where it is over.
+
+    Where there is nothing to confirm, what it would have cost goes to the baseline: how surely nothing beats it is
+    asked as well.
+    """
     chosen = finalists(launched, plan.finalists)
     if not chosen:
-        return None
+        have = sum(t.role == "sentinel" for t in launched)
+        # A whole trial costs no more than a round, which is two starts of more than half of one.
+        return Repeat(0, "sentinel", have + 1) if have < plan.aa + len(plan.sentinels) + plan.rounds else None
     current = current_confirmations(launched)
     before = max((t.number for t in launched if t.role == "confirmation" and t not in current), default=0)
     have = {(t.repeats, t.number) for t in current}
@@ -168,3 +174,13 @@ def confirmation_due(plan: RepeatPlan, launched: Sequence[Launched]) -> Repeat |
             if (of, number) not in have:
                 return Repeat(of, "confirmation", number)
     return None
+
+
+def confirmations_left(plan: RepeatPlan, launched: Iterable[Launched]) -> int:
+    """How many starts `confirmation_due` would ask for, one after the other, were the search over now."""
+    known, count = list(launched), 0
+    while (due := confirmation_due(plan, known)) is not None:
+        ordinal = max(trial.ordinal for trial in known) + 1
+        known.append(Launched(ordinal, due.role, due.of, due.number))
+        count += 1
+    return count

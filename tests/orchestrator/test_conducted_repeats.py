@@ -137,12 +137,13 @@ def test_a_repeat_that_fails_for_good_leaves_its_round_and_the_rest_goes_on(desk
     assert d.conductor.ended is not None
 
 
-def test_where_nothing_beats_the_baseline_nothing_is_confirmed(desk: MakeDesk) -> None:
+def test_where_nothing_beats_the_baseline_it_is_started_again_instead(desk: MakeDesk) -> None:
     d = desk(changes=CHANGES)
     for n in range(20):
         if d.run(f"n{n}", rate=100.0 - n) is None:
             break
     assert "confirmation" not in roles(d)
+    assert roles(d)[-2:] == ["sentinel", "sentinel"]
     assert d.conductor.ended in ("budget", "exhausted")
 
 

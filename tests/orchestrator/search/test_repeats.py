@@ -11,6 +11,7 @@ from orchestrator.search.repeats import (
     Launched,
     Repeat,
     confirmation_due,
+    confirmations_left,
     finalists,
     more_rounds,
     plan_repeats,
@@ -107,5 +108,15 @@ def test_a_search_that_goes_on_is_confirmed_afresh() -> None:
     assert [(r.of, r.number) for r in again][:3] == [(0, 4), (12, 4), (1, 4)]
 
 
-def test_without_a_candidate_above_the_baseline_nothing_is_confirmed() -> None:
-    assert confirm(searched(100.0, 90.0)) == []
+def test_without_a_candidate_above_the_baseline_the_floor_is_measured_instead() -> None:
+    plan = plan_repeats(Repeats(), 16, 0.7)
+    assert (plan.aa, plan.rounds) == (0, 2)
+    assert confirm(searched(100.0, 90.0), 16) == [Repeat(0, "sentinel", 1), Repeat(0, "sentinel", 2)]
+
+
+def test_what_is_left_to_confirm_is_counted_as_it_will_be_asked() -> None:
+    launched = searched(100.0, 120.0, 110.0)
+    plan = plan_repeats(Repeats(), 100, 0.7)
+    assert confirmations_left(plan, launched) == 9
+    launched.append(Launched(3, "confirmation", 0, 1))
+    assert confirmations_left(plan, launched) == 8
