@@ -168,10 +168,10 @@ def confirmation_due(plan: RepeatPlan, launched: Sequence[Launched]) -> Repeat |
         return Repeat(0, "sentinel", have + 1) if have < plan.aa + len(plan.sentinels) + plan.rounds else None
     current = current_confirmations(launched)
     before = max((t.number for t in launched if t.role == "confirmation" and t not in current), default=0)
-    have = {(t.repeats, t.number) for t in current}
+    made = {(t.repeats, t.number) for t in current}
     for number in range(before + 1, before + 1 + plan.rounds):
         for of in (0, *chosen):
-            if (of, number) not in have:
+            if (of, number) not in made:
                 return Repeat(of, "confirmation", number)
     return None
 
