@@ -19,8 +19,10 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator import config as schema
 from orchestrator.analysis.agreement import PROMPTS, judged
+from orchestrator.benchmark.datasets.files import FilePrompts
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import LevelReport, Stop
-from orchestrator.datasets import RandomIds
+from orchestrator.datasets import JSONL, RandomIds
 from orchestrator.node import NodeTrial
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
@@ -32,6 +34,7 @@ class Board:
 
     def __init__(self) -> None:
         self.on_disk: list[Load] = []
+        self.prompts_given: Prompts | None = None
         self.levels: list[LevelReport] = []
         self.phases: list[str] = []
         self.logs: dict[str, bytes] = {}
@@ -52,8 +55,8 @@ class Board:
     def on_post_log(self, name: str, text: bytes) -> None:
         self.logs[name] = text
 
-    def on_prompts(self) -> None:
-        return None
+    def on_prompts(self) -> Prompts | None:
+        return self.prompts_given
 
     def on_leave(self, node: str) -> None:
         pass
@@ -95,6 +98,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         gpus: int = 1,
         kept: Sequence[int] = (),
         logs: Path | None = None,
+        prompts: Prompts | None = None,
     ) -> tuple[list[Report], Board]:
         monkeypatch.setattr(orchestrator.node, "make_launcher", lambda settings, folder, cwd: launcher(folder))
         context = StudyContext(
@@ -117,6 +121,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         variables = dict(env or {}) | ({"SIMULATED_FAULT": json.dumps(fault)} if fault else {})
         board, trial = Board(), NodeTrial.__new__(NodeTrial)
         board.on_disk = list(map(Load, kept))
+        board.prompts_given = prompts
         trials.append(trial)
         plan = TrialPlan(ordinal, 1, dict(flags or {}), variables, context.workload.ladder)
         trial.setup({"context": context, "board": board, "plan": plan})
@@ -152,6 +157,15 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
     assert [level.cache_state for level in levels] == ["flushed", "flushed"]
     # What the prompts left in the prefix cache is gone when the first level begins.
     assert levels[0].metrics.cached_tokens == 0
+
+
+def test_the_drivers_prompts_are_sent_and_those_that_came_again_are_counted(run: Run) -> None:
+    prompts = FilePrompts(JSONL(path="of the driver"), [(f"aaaa bbbb {n}", 5) for n in range(7)])
+    _, board = run(prompts=prompts)
+    for report, requests in zip(board.levels, (1 * 3, 4 * 3), strict=True):
+        assert set(report.requests["prompt_tokens"].to_pylist()) == {3}
+        assert set(report.requests["output_tokens"].to_pylist()) == {5}
+        assert report.level.repeated_prompts == max(0, requests - 7)
 
 
 def test_only_levels_that_are_not_on_disk_are_measured(run: Run) -> None:
