@@ -38,6 +38,8 @@ class LevelReport:
     start: StartInfo
     level: MeasuredLevel
     requests: pa.Table
+    #: The server's counters over the level, of `tables.counters_table`; None where none were read.
+    counters: pa.Table | None = None
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ class Conductor:
         if measured is None:
             raise StudyFailed(f"the level {load.label} of trial {trial.ordinal} was measured but got lost")
         start = self._judged(trial, measured.start)
-        self.store.write_level(self._info(trial), start, measured.level, measured.requests)
+        self.store.write_level(self._info(trial), start, measured.level, measured.requests, measured.counters)
         # One that cannot be compared is measured again, should the trial start once more.
         if measured.level.comparable:
             self._keep(trial.ordinal, [load])

@@ -16,11 +16,12 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import ray
 from ray import tune
 
@@ -31,7 +32,7 @@ from launchers.sglang.failures import retractions
 from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
-from orchestrator.analysis.validity import cache_state
+from orchestrator.analysis.validity import cache_state, client_limit
 from orchestrator.attention import Attention
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.datasets.prompts import Prompts
@@ -42,7 +43,7 @@ from orchestrator.board import LevelReport
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
 from orchestrator.pulse import Pulse
-from orchestrator.results.tables import requests_table
+from orchestrator.results.tables import counters_table, requests_table
 
 #: Ordinal of the baseline, whose output the others are compared with.
 _BASELINE = 0
@@ -108,8 +109,7 @@ class NodeTrial(tune.Trainable):
                         break
                     level, record, look = measured
                     start = _looked_at(start, look, plan)
-                    table = requests_table(record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
-                    report = LevelReport(start, level, table)
+                    report = _posted(plan, start, level, record)
                     ray.get(self._board.post.remote(plan.ordinal, report))
                     yield Report("level", load=load)
                     outcome = self._node.failure(server, level, record)
@@ -259,6 +259,7 @@ class Node:
             level_changes=changes(told),
             retraction_events=retractions(told),
             repeated_prompts=None if self._prompts is None else repeated(self._prompts, record),
+            client_limited=client_limit(metrics, workload.level),
         )
         return level, record, look
 
@@ -328,6 +329,15 @@ def _looked_at(start: StartInfo, look: ReadBack, plan: TrialPlan) -> StartInfo:
         effective_max_running_requests=look.max_running_requests,
         effective_kv_tokens=look.kv_tokens,
     )
+
+
+def _posted(plan: TrialPlan, start: StartInfo, level: MeasuredLevel, record: LevelRecord) -> LevelReport:
+    """A level as the board gets it."""
+
+    def table(make: Callable[..., pa.Table]) -> pa.Table:
+        return make(record, trial=plan.ordinal, attempt=plan.attempt, start_id=start.start_id)
+
+    return LevelReport(start, level, table(requests_table), table(counters_table) if record.series else None)
 
 
 def _own_versions() -> dict[str, str]:

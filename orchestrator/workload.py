@@ -33,6 +33,11 @@ class Level(Frozen):
     min_requests: int = Field(100, ge=1)
     warmup_requests_per_user: int = Field(1, ge=0)
     warmup_tolerance: float | None = Field(0.1, gt=0, lt=1)
+    #: Beyond these the load generator, not the server, is what was measured, and the level is invalid. It reads
+    #: answers in one thread: close to a whole core it is the one who is waited for.
+    max_client_cpu: float = Field(0.9, gt=0)
+    #: Of its event loop, by which its stamps are late too: one in a hundred later than this shows in every percentile.
+    max_client_lag_ms: float = Field(50.0, gt=0)
 
     @model_validator(mode="after")
     def _ordered(self) -> Level:

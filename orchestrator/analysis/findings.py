@@ -37,6 +37,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *server.warm_levels(rows),
         *server.client_limits(rows),
         *server.repeated_prompts(rows),
+        *server.counts(rows),
         *server.partial_acceptance(rows),
         *server.leftovers(rows),
         *server.disagreements(rows),

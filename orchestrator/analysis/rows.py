@@ -137,6 +137,8 @@ class MeasuredLevel:
     retraction_events: int | None = None
     #: Requests whose prompt the level had sent before, since the dataset has no more; None where not known.
     repeated_prompts: int | None = None
+    #: Why the load generator was the limit, by the workload's limits; None where it was not.
+    client_limited: str | None = None
 
     @property
     def load(self) -> Load:
@@ -157,7 +159,9 @@ class MeasuredLevel:
     @property
     def invalid_reason(self) -> str | None:
         """Why the numbers may not be scored; None where they may."""
-        return invalid_reason(self.metrics, self.cache_state, self.counters_before, self.counters_after)
+        return invalid_reason(
+            self.metrics, self.cache_state, self.client_limited, self.counters_before, self.counters_after
+        )
 
     @property
     def comparable(self) -> bool:

@@ -9,7 +9,6 @@ from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
 from orchestrator.analysis.finding import Finding, ladder_of, trials_text
 from orchestrator.analysis.rows import Row, by_trial
-from orchestrator.analysis.validity import client_limit
 from orchestrator.offered_load import Load
 
 
@@ -176,11 +175,35 @@ def failed_requests(rows: Sequence[Row]) -> list[Finding]:
     return found
 
 
+#: A difference between the server's counts and the load generator's is worth a word above this share.
+_COUNTS_DIFFER = 0.01
+
+
+def counts(rows: Sequence[Row]) -> list[Finding]:
+    """Levels of which server and load generator count differently: one of them measured something else."""
+    found = []
+    for row in rows:
+        metrics = row.level.metrics if row.level is not None else None
+        if metrics is None:
+            continue
+        for what in ("requests", "prompt_tokens", "output_tokens"):
+            server, client = getattr(metrics, f"counter_{what}"), getattr(metrics, f"client_{what}")
+            if server is None or not client or abs(server - client) <= _COUNTS_DIFFER * client:
+                continue
+            text = (
+                f"Trial {row.trial.trial} at {metrics.load.label}: the server counted {server:,} "
+                f"{what.replace('_', ' ')}, the load generator {client:,} ({100 * (server / client - 1):+.1f} %)."
+            )
+            data = {"trial": row.trial.trial, "level": metrics.load.label, "server": server, "client": client}
+            found.append(Finding("counts_differ", text, data | {"what": what}))
+    return found
+
+
 def client_limits(rows: Sequence[Row]) -> list[Finding]:
     """Levels in which the load generator was measured, not the server."""
     found = []
     for row in rows:
-        if row.level is not None and (why := client_limit(row.level.metrics)) is not None:
+        if row.level is not None and (why := row.level.client_limited) is not None:
             label = row.level.load.label
             text = f"Trial {row.trial.trial} at {label} is not compared: {why}."
             found.append(Finding("client_limited", text, {"trial": row.trial.trial, "level": label}))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from orchestrator.benchmark.counters import Flush, delta, restarted
 from orchestrator.benchmark.records import LevelMetrics
+from orchestrator.workload import Level
 
 #: flushed: the flush was confirmed (status 200 while idle); unique: it was not, but (almost) no prompt token was found
 #: cached; warm: some were; unknown: the flush was not confirmed, and nobody tells what was cached.
@@ -21,10 +22,6 @@ CacheState = Literal["flushed", "unique", "warm", "unknown"]
 MAX_CACHED_SHARE = 0.05
 #: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
 MAX_FAILED_SHARE = 0.01
-#: The load generator has one thread that reads answers: close to a whole core it is the one who is waited for.
-MAX_CLIENT_CPU_SHARE = 0.9
-#: Its stamps are late by as much as its event loop is. One in a hundred later than this shows in every percentile.
-MAX_CLIENT_LAG_MS = 50.0
 #: An open loop offers what it says only where requests leave in their turn: the limit is this, or a tenth of the mean
 #: gap where that is more. Less is lost in what arrival times differ by anyway.
 MIN_SEND_LAG_MS, SEND_LAG_SHARE = 10.0, 0.1
@@ -45,11 +42,16 @@ def server_failed(metrics: LevelMetrics, before: Mapping[str, float], after: Map
 
 
 def invalid_reason(
-    metrics: LevelMetrics, state: CacheState, before: Mapping[str, float], after: Mapping[str, float]
+    metrics: LevelMetrics,
+    state: CacheState,
+    client_limited: str | None,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
 ) -> str | None:
     """Why the level's numbers may not be compared, every reason there is; None where they may.
 
-    What is not known (of a file of an earlier version, or a level too short to tell) is no reason, but for the cache.
+    `client_limited` is what `client_limit` said. What is not known (of a file of an earlier version, or a level too
+    short to tell) is no reason, but for the cache.
     """
     found = []
     if (failure := server_failed(metrics, before, after)) is not None:
@@ -58,21 +60,26 @@ def invalid_reason(
         found.append("prompts were in the prefix cache before")
     elif state == "unknown":
         found.append("the flush of the prefix cache was not confirmed, and the server does not tell what was cached")
-    if (limit := client_limit(metrics)) is not None:
-        found.append(limit)
+    if client_limited is not None:
+        found.append(client_limited)
     return "; ".join(found) or None
 
 
-def client_limit(metrics: LevelMetrics) -> str | None:
+def client_limit(metrics: LevelMetrics, level: Level) -> str | None:
     """Why the load generator, not the server, is what was measured; None where it is not, or nobody knows."""
-    rate, lag_ms = metrics.load.request_rate, metrics.send_lag_ms_p99
+    rate, send_lag_ms = metrics.load.request_rate, metrics.send_lag_ms_p99
+    cpu, lag_ms = metrics.client_cpu_share, metrics.client_lag_ms
     found = []
-    if metrics.client_cpu_share is not None and metrics.client_cpu_share > MAX_CLIENT_CPU_SHARE:
-        found.append(f"the load generator was the limit: it used {metrics.client_cpu_share:.2f} of its core")
-    if metrics.client_lag_ms is not None and metrics.client_lag_ms > MAX_CLIENT_LAG_MS:
-        found.append(f"the load generator's event loop ran {metrics.client_lag_ms:.0f} ms late (p99)")
-    if rate is not None and lag_ms is not None and lag_ms > max(MIN_SEND_LAG_MS, SEND_LAG_SHARE * 1000 / rate):
-        found.append(f"the load generator fell behind its schedule: it sent {lag_ms:.0f} ms late (p99)")
+    if cpu is not None and cpu > level.max_client_cpu:
+        found.append(f"the load generator was the limit: it used {cpu:.2f} of its core")
+    if lag_ms is not None and lag_ms > level.max_client_lag_ms:
+        found.append(f"the load generator's event loop ran {lag_ms:.0f} ms late (p99)")
+    if (
+        rate is not None
+        and send_lag_ms is not None
+        and send_lag_ms > max(MIN_SEND_LAG_MS, SEND_LAG_SHARE * 1000 / rate)
+    ):
+        found.append(f"the load generator fell behind its schedule: it sent {send_lag_ms:.0f} ms late (p99)")
     return "; ".join(found) or None
 
 

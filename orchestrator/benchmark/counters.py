@@ -11,7 +11,8 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 _PREFIXES = ("sglang:", "sglang_")
-_COUNTERS = ("_total", "_sum", "_count")
+_RISING = ("_total", "_count")
+_COUNTERS = (*_RISING, "_sum")
 #: Prometheus' own, of a server with one process; the only one kept that is not SGLang's.
 START_TIME = "process_start_time_seconds"
 #: Gauges that add up over the workers of a server (data-parallel ranks); of the others the largest is kept.
@@ -28,12 +29,21 @@ def scrape(base_url: str, *, timeout_s: float = 5.0, api_key: str | None = None)
     Counters and the sums and counts of histograms are added up over labels. Values that are not finite
     are left out.
     """
+    text = page(base_url, timeout_s=timeout_s, api_key=api_key)
+    try:
+        return {} if text is None else parse_metrics(text)
+    except ValueError:
+        return {}
+
+
+def page(base_url: str, *, timeout_s: float = 5.0, api_key: str | None = None) -> str | None:
+    """The text of /metrics; None where it is not to be had."""
     try:
         with _session(api_key) as session:
             answer = session.get(f"{base_url.rstrip('/')}/metrics", timeout=timeout_s)
-        return parse_metrics(answer.text) if answer.status_code == 200 else {}
-    except (requests.RequestException, ValueError):
-        return {}
+        return answer.text if answer.status_code == 200 else None
+    except requests.RequestException:
+        return None
 
 
 def parse_metrics(text: str) -> dict[str, float]:
@@ -83,14 +93,15 @@ def delta(before: Mapping[str, float], after: Mapping[str, float], name: str) ->
 def restarted(before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
     """What shows that the server began anew in between; None where nothing does.
 
-    Its process start time where it tells one, else a counter that fell: those of one process never do.
+    Its process start time where it tells one, else a counter that fell: those of one process never do. The sum of a
+    histogram may, of values below 0.
     """
     was, now = before.get(START_TIME), after.get(START_TIME)
     if was is not None and now is not None and was != now:
         return "its start time changed"
     for name, value in before.items():
-        # Sums of many numbers may differ in their last digits.
-        if name.endswith(_COUNTERS) and after.get(name, value) < value - 1e-6 * abs(value):
+        # Sums over ranks may differ in their last digits.
+        if name.endswith(_RISING) and after.get(name, value) < value - 1e-6 * abs(value):
             return f"its counter {name} fell"
     return None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import itertools
 import time
 from abc import ABC, abstractmethod
@@ -13,9 +15,10 @@ from dataclasses import dataclass
 from orchestrator.benchmark.arrivals import arrivals_s
 from orchestrator.benchmark.client import Client, Clock
 from orchestrator.benchmark.client_watch import ClientWatch
-from orchestrator.benchmark.counters import scrape
+from orchestrator.benchmark.counter_series import CounterSeries, Page
+from orchestrator.benchmark.counters import page, scrape
 from orchestrator.benchmark.datasets.prompts import Prompts
-from orchestrator.benchmark.records import Conduct, LevelRecord, RequestRecord
+from orchestrator.benchmark.records import Conduct, LevelRecord, Reading, RequestRecord
 from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, OpenSchedule, backoff_s
 from orchestrator.benchmark.workload import PreparedRequest, requests
 from orchestrator.offered_load import Load
@@ -58,6 +61,7 @@ async def run_level(
     clock: Clock = time.monotonic,
     api_key: str | None = None,
     counters: Scrape | None = None,
+    pages: Page | None = None,
 ) -> LevelRecord:
     """Offer `load` and record each request. `prompts`: see `requests`.
 
@@ -65,18 +69,23 @@ async def run_level(
     the server does. No measured request starts later than `max_s` after the window opened, so the measured part lasts
     at most `max_s` plus the request timeout. `should_stop` is polled five times a second; once it is true the
     requests in flight are cancelled and the record says `completed=False`. `counters` reads the server's
-    counters before and after (default: its /metrics). Raises nothing for what the server does.
+    counters before and after (default: its /metrics), `pages` their text once a second in between (default: the same,
+    and nothing where `counters` are given). Raises nothing for what the server does.
     """
     read = counters or (lambda: scrape(base_url, api_key=api_key))
+    if pages is None and counters is None:
+        pages = functools.partial(page, base_url, api_key=api_key)
     before = await asyncio.to_thread(read)
+    series = None if pages is None else CounterSeries(pages, clock)
     async with Client(
         base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
     ) as client:
         supply = requests(workload, load.stem, model, prompts)
         level = (_Users if load.closed else _Arrivals)(client, workload, load, supply, clock)
-        await level.run(on_progress, should_stop)
+        with series or contextlib.nullcontext():
+            await level.run(on_progress, should_stop)
     after = {} if level.cancelled else await asyncio.to_thread(read)
-    return level.record(before, after)
+    return level.record(before, after, series.readings() if series else ())
 
 
 class _Level(ABC):
@@ -146,7 +155,9 @@ class _Level(ABC):
         rate = self._finished_tokens / elapsed_s if self._finished_tokens and elapsed_s > 0 else None
         return Progress(self._finished, max(self.schedule.planned, self._finished), rate, self._client.pieces)
 
-    def record(self, before: Mapping[str, float], after: Mapping[str, float]) -> LevelRecord:
+    def record(
+        self, before: Mapping[str, float], after: Mapping[str, float], series: tuple[Reading, ...]
+    ) -> LevelRecord:
         schedule = self.schedule
         records = sorted(
             (dataclasses.replace(r, warmup=True) if not r.warmup and schedule.warmup(r) else r for r in self._records),
@@ -167,6 +178,7 @@ class _Level(ABC):
             gave_up=self._gave_up,
             counters_before=before,
             counters_after=after,
+            series=series,
             conduct=Conduct(
                 warmup_s=None if schedule.opened_s is None else schedule.opened_s - schedule.begun_s,
                 warmup_stable=schedule.stable,

@@ -79,6 +79,10 @@ def level_metrics(
         output_tokens=tokens,
         first_error=min(failures, key=lambda r: r.finished_s).error if failures else None,
         errors_by_kind=dict(Counter(r.error_kind or "unknown" for r in failures)),
+        counter_requests=_count(delta(before, after, "num_requests_total")),
+        counter_prompt_tokens=_count(delta(before, after, "prompt_tokens_total")),
+        counter_output_tokens=_count(delta(before, after, "generation_tokens_total")),
+        **_client_counts(record.requests),
         send_lag_ms_p99=lag.p99 if lag else None,
         warmup_s=conduct.warmup_s,
         warmup_stable=conduct.warmup_stable,
@@ -248,6 +252,23 @@ def metric_value(metrics: LevelMetrics, name: str, stat: str | None = None) -> f
     if stat is not None or not isinstance(value, int | float):
         raise ValueError(f"{name} has no statistic {stat!r}")
     return float(value)
+
+
+def _client_counts(requests: Sequence[RequestRecord]) -> dict[str, int | None]:
+    """What the load generator counted over the level whole; SGLang 0.5.23 counts a request when it ends, so those
+    that failed or were cancelled, of which it is not known what the server counted, leave nothing to be compared.
+    """
+    whole = requests and all(r.succeeded and not r.tokens_estimated for r in requests)
+    prompts = [r.prompt_tokens for r in requests if r.prompt_tokens is not None]
+    return {
+        "client_requests": len(requests) if whole else None,
+        "client_prompt_tokens": sum(prompts) if whole and len(prompts) == len(requests) else None,
+        "client_output_tokens": sum(r.output_tokens or 0 for r in requests) if whole else None,
+    }
+
+
+def _count(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _e2e_s(request: RequestRecord) -> float:

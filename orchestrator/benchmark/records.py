@@ -53,6 +53,15 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """The server's counters and gauges at one instant of the load generator's clock."""
+
+    t_s: float
+    #: As those of `LevelRecord`.
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Conduct:
     """How a level went, apart from its requests."""
 
@@ -87,6 +96,8 @@ class LevelRecord:
     #: /metrics counters and gauges, summed over labels, prefix removed; empty where not to be had.
     counters_before: Mapping[str, float] = field(default_factory=dict)
     counters_after: Mapping[str, float] = field(default_factory=dict)
+    #: The same about once a second in between.
+    series: tuple[Reading, ...] = ()
     conduct: Conduct = Conduct()
 
     @property
@@ -159,6 +170,14 @@ class LevelMetrics:
     normalized_latency_ms: Distribution | None = None
     #: Mean time in the server's queue, by its own histogram, warm-up included.
     queue_time_ms: float | None = None
+    #: The server's own counts of the level whole, warm-up included, and the load generator's; None where it cannot
+    #: know them all, since a request failed, was cancelled, or told no count.
+    counter_requests: int | None = None
+    counter_prompt_tokens: int | None = None
+    counter_output_tokens: int | None = None
+    client_requests: int | None = None
+    client_prompt_tokens: int | None = None
+    client_output_tokens: int | None = None
     #: How much later than its turn a request of an open loop was sent, 99th percentile.
     send_lag_ms_p99: float | None = None
     #: See `Conduct`.

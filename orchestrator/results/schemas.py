@@ -234,11 +234,18 @@ MEASUREMENTS = TableSchema(
         column("output_tokens", _INT, "of successful measured requests", unit="tokens"),
         column("queue_time_ms", _REAL, "mean time in the server's queue, by its histogram", unit="ms"),
         column("invalid_reason", _TEXT, "why the level's numbers are not compared; null for a valid one"),
+        column("client_limited", _TEXT, "of this, why the load generator was the limit"),
         column("warmup_s", _REAL, "first request to the opening of the window", unit="s"),
         column("warmup_stable", _BOOL, "the rate was stable when the window opened; null where not asked"),
         column("ended_by", _TEXT, "what ended the window: requests, precise, max_requests or max_s"),
         column("client_cpu_share", _REAL, "CPU seconds of the load generator per second of the window; 1 is a core"),
         column("client_lag_ms", _REAL, "lateness of the load generator's event loop, p99", unit="ms"),
+        column("counter_requests", _INT, "finished in the level whole, warm-up included, by the server's counters"),
+        column("counter_prompt_tokens", _INT, "of these, by the server's counters", unit="tokens"),
+        column("counter_output_tokens", _INT, "of these, by the server's counters", unit="tokens"),
+        column("client_requests", _INT, "the same, counted by the load generator; null where a request failed"),
+        column("client_prompt_tokens", _INT, "of these, by the load generator", unit="tokens"),
+        column("client_output_tokens", _INT, "of these, by the load generator", unit="tokens"),
         column("send_lag_ms_p99", _REAL, "open loop: how much later than its turn a request was sent", unit="ms"),
         column("first_error", _TEXT, "text of the first failed request"),
         column("errors", _TEXT, "failed requests by kind", json=True),
@@ -288,6 +295,22 @@ REQUESTS = TableSchema(
         column("span_end_s", _REAL, f"level: last measured request done, {_CLOCK}", unit="s", required=True),
         column("completed", _BOOL, "level: ran to its end", required=True),
         column("reasoning_tokens", _INT, "of output_tokens, those of thoughts, where the server tells", unit="tokens"),
+    ),
+)
+
+COUNTERS = TableSchema(
+    "orchestrator.counters",
+    1,
+    (
+        _TRIAL,
+        column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
+        column("start_id", _TEXT, "the server start that was read"),
+        column("concurrency", _ORDINAL, "users of the closed loop; null for an open one"),
+        _RATE,
+        _REPEAT,
+        column("t_s", _REAL, f"when it was read, {_CLOCK}", unit="s", required=True),
+        column("name", _TEXT, "counter or gauge of /metrics, without prefix, over all labels", required=True),
+        column("value", _REAL, "as the server has it", required=True),
     ),
 )
 

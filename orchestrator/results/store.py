@@ -1,11 +1,11 @@
 """Everything a study keeps on disk: one class that knows each file's name, and the order of writing.
 
-    journal/000012/c0128.requests.arrow   1. a level's requests
+    journal/000012/c0128.requests.arrow   1. a level's requests, and c0128.counters.arrow, the server's counters over it
     journal/000012/c0128.arrow            2. the level: on disk from here on, whatever happens
     journal/000012/outcome.arrow          3. how the trial ended
-    requests/000012.arrow                 4. the requests of all its levels
+    requests/000012.arrow                 4. the requests of all its levels, and counters/000012.arrow
     trials/000012.arrow                   5. the trial, made from 2 and 3
-                                          6. the level's own requests files (1) are removed
+                                          6. the level's own files (1) are removed
 
 Each step may be the last one before a kill, and each may be done again: the later files are functions of
 the earlier ones, which are kept.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from orchestrator.results.fronts import (
     pareto_front,
     pareto_table,
 )
-from orchestrator.results.schemas import MEASUREMENTS, REQUESTS
+from orchestrator.results.schemas import COUNTERS, MEASUREMENTS, REQUESTS, TableSchema
 from orchestrator.results.tables import measurements_table, rows_from, rows_of
 
 _LOG = logging.getLogger(__name__)
@@ -94,18 +94,35 @@ class ResultStore:
         """One level's requests, until they are part of `requests_file`."""
         return self.journal(trial) / f"{load.stem}.requests.arrow"
 
+    def counters_file(self, trial: int) -> Path:
+        """The server's counters over all levels of the trial; absent where none were read."""
+        return self.root / "counters" / f"{trial:06d}.arrow"
+
+    def level_counters_file(self, trial: int, load: Load) -> Path:
+        """The server's counters over one level, until they are part of `counters_file`."""
+        return self.journal(trial) / f"{load.stem}.counters.arrow"
+
     def outcome_file(self, trial: int) -> Path:
         """How the trial ended: one row without a level."""
         return self.journal(trial) / "outcome.arrow"
 
-    def write_level(self, trial: TrialInfo, start: StartInfo, level: MeasuredLevel, requests: pa.Table) -> None:
-        """Keep a measured level; `requests` is of `tables.requests_table`.
+    def write_level(
+        self,
+        trial: TrialInfo,
+        start: StartInfo,
+        level: MeasuredLevel,
+        requests: pa.Table,
+        counters: pa.Table | None = None,
+    ) -> None:
+        """Keep a measured level; `requests` is of `tables.requests_table`, `counters` of `tables.counters_table`.
 
         On return it is durable. A level of the same trial and load is replaced.
         """
         if start.start_id is None:
             raise ValueError("a level was measured on a start: start_id is missing")
         files.write_table(self.level_requests_file(trial.trial, level.load), requests)
+        if counters is not None:
+            files.write_table(self.level_counters_file(trial.trial, level.load), counters)
         row = Row(trial, start, _UNFINISHED, level)
         files.write_table(self.level_file(trial.trial, level.load), measurements_table([row]))
 
@@ -168,7 +185,8 @@ class ResultStore:
             partial.unlink()
         for number in self._known():
             self.trial(number)
-            if self.outcome_file(number).exists() and any(self.journal(number).glob("*.requests.arrow")):
+            own = (path for kind in ("requests", "counters") for path in self.journal(number).glob(f"*.{kind}.arrow"))
+            if self.outcome_file(number).exists() and any(own):
                 self._publish(number)
 
     def rebuild(self, objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()) -> Results:
@@ -205,30 +223,41 @@ class ResultStore:
         ]
         if self._read_only or stored == (rows or [end]):
             return rows or [end]
-        self._merge_requests(trial, rows)
+        levels = [row.level for row in rows if row.level is not None]
+        for lost in self._merge(self.requests_file, self.level_requests_file, REQUESTS, trial, levels):
+            self._on_message(f"the requests of trial {trial} at {lost.load.label} are lost; its metrics are kept")
+        self._merge(self.counters_file, self.level_counters_file, COUNTERS, trial, levels)
         files.write_table(self.trial_file(trial), measurements_table(rows or [end]))
-        for row in rows:
-            if row.level is not None:
-                self.level_requests_file(trial, row.level.load).unlink(missing_ok=True)
+        for level in levels:
+            self.level_requests_file(trial, level.load).unlink(missing_ok=True)
+            self.level_counters_file(trial, level.load).unlink(missing_ok=True)
         return rows or [end]
 
-    def _merge_requests(self, trial: int, rows: Sequence[Row]) -> None:
-        path = self.requests_file(trial)
-        merged = files.read_or_set_aside(path, REQUESTS, self._on_message)
-        parts, changed = [], False
-        for level in [row.level for row in rows if row.level is not None]:
-            own = self.level_requests_file(trial, level.load)
-            part = files.read_or_set_aside(own, REQUESTS, self._on_message)
+    def _merge(
+        self,
+        whole: Callable[[int], Path],
+        own: Callable[[int, Load], Path],
+        schema: TableSchema,
+        trial: int,
+        levels: Sequence[MeasuredLevel],
+    ) -> list[MeasuredLevel]:
+        """Put the levels' own files into the trial's; the levels of which nothing is there."""
+        path = whole(trial)
+        merged = files.read_or_set_aside(path, schema, self._on_message)
+        parts, lost, changed = [], [], False
+        for level in levels:
+            part = files.read_or_set_aside(own(trial, level.load), schema, self._on_message)
             if part is not None:
                 changed = True
             elif merged is not None:
                 part = rows_of(merged, level.load)
             if part is None or not part.num_rows:
-                self._on_message(f"the requests of trial {trial} at {level.load.label} are lost; its metrics are kept")
+                lost.append(level)
             else:
                 parts.append(part)
-        if changed:
+        if changed and parts:
             files.write_table(path, pa.concat_tables(parts))
+        return lost
 
     def _rows(self, path: Path, trial: int) -> list[Row] | None:
         """The rows of a measurements file, if it is whole and of this trial.

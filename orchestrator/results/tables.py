@@ -16,7 +16,7 @@ from orchestrator.analysis.objectives import LATENCIES
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, Row, StartInfo, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
 from orchestrator.offered_load import Load
-from orchestrator.results.schemas import LATENCY_STATS, MEASUREMENTS, REQUESTS
+from orchestrator.results.schemas import COUNTERS, LATENCY_STATS, MEASUREMENTS, REQUESTS
 
 T = TypeVar("T")
 
@@ -57,6 +57,16 @@ def requests_table(level: LevelRecord, *, trial: int, attempt: int, start_id: st
     for name in _RECORD_FIELDS:
         columns[name] = [getattr(request, name) for request in level.requests]
     return REQUESTS.table(columns)
+
+
+def counters_table(level: LevelRecord, *, trial: int, attempt: int, start_id: str | None) -> pa.Table:
+    """A level's readings of the server's counters as a COUNTERS table."""
+    read = [(r.t_s, name, value) for r in level.series for name, value in r.values.items()]
+    constants = {"trial": trial, "attempt": attempt, "start_id": start_id, **_load_columns(level.load)}
+    columns: dict[str, Any] = {name: [value] * len(read) for name, value in constants.items()}
+    for position, name in enumerate(("t_s", "name", "value")):
+        columns[name] = [values[position] for values in read]
+    return COUNTERS.table(columns)
 
 
 def levels_from_requests(table: pa.Table) -> list[LevelRecord]:

@@ -89,6 +89,8 @@ def workload_of(target: Target, profile: Profile) -> Workload:
             warmup_requests_per_user=target.warmup_requests_per_user,
             min_s=0,
             max_s=600,
+            half_width=None,
+            warmup_tolerance=None,
         ),
     )
 

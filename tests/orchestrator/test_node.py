@@ -109,7 +109,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             workload=Workload(
                 dataset=RandomIds(input_tokens=16, output_tokens=16, vocab_size=1900),
                 concurrency=(1, 4),
-                level=Level(requests_per_user=2, min_s=0, max_s=5, half_width=None, warmup_tolerance=None),
+                level=Level(
+                    requests_per_user=2,
+                    min_s=0,
+                    max_s=5,
+                    half_width=None,
+                    warmup_tolerance=None,
+                    max_client_lag_ms=10_000,
+                ),
                 api="native",
             ),
             model=model,
@@ -155,6 +162,15 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
     assert end.stop_report["signals"]
     levels = [posted.level for posted in board.levels]
     assert [level.cache_state for level in levels] == ["flushed", "flushed"]
+    assert [level.invalid_reason for level in levels] == [None, None]
+    for posted in board.levels:
+        metrics = posted.level.metrics
+        assert metrics.counter_output_tokens == metrics.client_output_tokens
+        assert metrics.counter_prompt_tokens == metrics.client_prompt_tokens
+        assert metrics.counter_requests == metrics.client_requests
+        assert metrics.client_requests
+        assert posted.counters is not None
+        assert "num_running_reqs" in posted.counters["name"].to_pylist()
     # What the prompts left in the prefix cache is gone when the first level begins.
     assert levels[0].metrics.cached_tokens == 0
 

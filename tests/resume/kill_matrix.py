@@ -30,7 +30,8 @@ SPACE = textwrap.dedent(
     workload:
       dataset: {kind: random_ids, input_tokens: 16, output_tokens: 96}
       concurrency: [1, 4]
-      level: {requests_per_user: 3, min_s: 0.5, max_s: 3, half_width: null, warmup_tolerance: null}
+      level: {requests_per_user: 3, min_s: 0.5, max_s: 3,
+              half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}
     score: {metric: output_tokens_per_s, concurrency: 4}
     budget: {trials: 4}
     sampler: {kind: random, seed: 3}

@@ -44,7 +44,8 @@ space:
 workload:
   dataset: {{kind: random_ids, input_tokens: 16, output_tokens: 64, vocab_size: 2000}}
   concurrency: [1, 2]
-  level: {{requests_per_user: 4, min_s: 2, max_s: 20, half_width: null, warmup_tolerance: null}}
+  level: {{requests_per_user: 4, min_s: 2, max_s: 20,
+          half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}}
 score: {{metric: output_tokens_per_s, concurrency: 2}}
 budget: {{trials: 1}}
 sampler: {{kind: random, seed: 3}}

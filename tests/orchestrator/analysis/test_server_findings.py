@@ -164,3 +164,17 @@ def test_prompts_that_were_sent_again_are_told(build_row: Build) -> None:
         "known them (trial 2)."
     )
     assert "repeated_prompts" not in kinds(findings([rows[0], none]))
+
+
+def test_a_server_that_counts_otherwise_than_we_do_is_told(build_row: Build) -> None:
+    def counted(number: int, server: int | None, client: int | None) -> Row:
+        row = build_row(number, 8)
+        assert row.level is not None
+        figures = {"counter_output_tokens": server, "client_output_tokens": client}
+        metrics = dataclasses.replace(row.level.metrics, **figures)
+        return dataclasses.replace(row, level=dataclasses.replace(row.level, metrics=metrics))
+
+    found = findings([counted(1, 1010, 1000), counted(2, 1011, 1000), counted(3, None, 9), counted(4, 9, None)])
+    assert only(found, "counts_differ").text == (
+        "Trial 2 at C=8: the server counted 1,011 output tokens, the load generator 1,000 (+1.1 %)."
+    )

@@ -11,8 +11,10 @@ import pytest
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.objectives import Metric
 from orchestrator.analysis.rows import MeasuredLevel, Row, metric_value
+from orchestrator.analysis.validity import client_limit
 from orchestrator.offered_load import Load
 from orchestrator.results.tables import measurements_table, rows_from
+from orchestrator.workload import Level
 
 Build = Callable[..., Row]
 
@@ -20,6 +22,7 @@ Build = Callable[..., Row]
 def changed(row: Row, figures: Mapping[str, Any] = {}, **level: Any) -> Row:
     assert row.level is not None
     metrics = dataclasses.replace(row.level.metrics, **figures)
+    level = {"client_limited": client_limit(metrics, Level()), **level}
     return dataclasses.replace(row, level=dataclasses.replace(row.level, metrics=metrics, **level))
 
 
@@ -74,7 +77,8 @@ def test_a_level_that_measured_something_else_is_invalid_and_says_why(
         (RATE, {"send_lag_ms_p99": 50.0}, {}),
         (8, {}, {"cache_state": "unique"}),
         (8, {}, {"counters_before": {"num_running_reqs": 9.0}, "counters_after": {"num_running_reqs": 0.0}}),
-        (8, {}, {"counters_before": {"x_seconds_sum": 0.3}, "counters_after": {"x_seconds_sum": 0.3 - 1e-12}}),
+        (8, {}, {"counters_before": {"x_seconds_total": 0.3}, "counters_after": {"x_seconds_total": 0.3 - 1e-12}}),
+        (8, {}, {"counters_before": {"x_seconds_sum": 0.3}, "counters_after": {"x_seconds_sum": 0.1}}),
         (8, {}, {"counters_before": {"a_total": 9.0}, "counters_after": {}}),
     ],
 )

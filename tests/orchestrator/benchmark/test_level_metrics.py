@@ -352,3 +352,16 @@ def test_the_share_of_draft_steps_that_are_accepted() -> None:
     assert accept_rate(4.1, 3) == 1.0
     assert accept_rate(None, 3) is None
     assert accept_rate(2.5, None) is None
+
+
+def test_server_and_client_count_the_level_whole_unless_a_request_failed() -> None:
+    told = [good(0, (1, 2), 10, prompt_tokens=5, warmup=True), good(0, (1, 2), 20, prompt_tokens=7)]
+    before = {"num_requests_total": 3.0, "generation_tokens_total": 16.0, "prompt_tokens_total": 1.0}
+    after = {"num_requests_total": 5.0, "generation_tokens_total": 46.0, "prompt_tokens_total": 13.0}
+    metrics = level_metrics(level(*told, before=before, after=after))
+    assert (metrics.counter_requests, metrics.client_requests) == (2, 2)
+    assert (metrics.counter_prompt_tokens, metrics.client_prompt_tokens) == (12, 12)
+    assert (metrics.counter_output_tokens, metrics.client_output_tokens) == (30, 30)
+    for other in (bad(), bad("cancelled"), good(0, (1, 2), 10, tokens_estimated=True)):
+        metrics = level_metrics(level(*told, other, before=before, after=after))
+        assert (metrics.client_requests, metrics.client_output_tokens) == (None, None)

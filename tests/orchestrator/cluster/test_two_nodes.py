@@ -29,7 +29,8 @@ space:
 workload:
   dataset: {kind: random_ids, input_tokens: 16, output_tokens: 64}
   concurrency: [1, 4]
-  level: {requests_per_user: 3, min_s: 1.5, max_s: 5, half_width: null, warmup_tolerance: null}
+  level: {requests_per_user: 3, min_s: 1.5, max_s: 5,
+          half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}
 score: {metric: output_tokens_per_s, concurrency: 4}
 budget: {trials: 6}
 sampler: {kind: random, seed: 1}

@@ -13,12 +13,12 @@ import pytest
 
 from orchestrator.analysis.objectives import Metric, parse_objective
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, metric_value
-from orchestrator.benchmark.records import LevelRecord, RequestRecord
+from orchestrator.benchmark.records import LevelRecord, Reading, RequestRecord
 from orchestrator.offered_load import Load
 from orchestrator.results import files
-from orchestrator.results.schemas import FRONTIER, MEASUREMENTS, PARETO, REQUESTS
+from orchestrator.results.schemas import COUNTERS, FRONTIER, MEASUREMENTS, PARETO, REQUESTS
 from orchestrator.results.store import ResultStore
-from orchestrator.results.tables import requests_table, rows_of
+from orchestrator.results.tables import counters_table, requests_table, rows_of
 
 Build = Callable[..., Row]
 OBJECTIVES = [parse_objective("maximize output_tokens_per_s@8")]
@@ -357,3 +357,24 @@ def test_levels_of_every_kind_of_load_are_kept_apart(store: ResultStore, build_r
     merged = table(store.requests_file(12), REQUESTS)
     assert [rows_of(merged, load).num_rows for load in loads] == [8, 8, 1, 1]
     assert [metric_value(rows, Metric.parse(f"requests_per_s@{load.text}")) for load in loads] == [2.0] * 4
+
+
+def test_the_servers_counters_over_each_level_are_kept_beside_it(store: ResultStore, build_row: Build) -> None:
+    rows = [build_row(12, load) for load in (Load(8), Load(8, repeat=1), Load(request_rate=2.5))]
+    for number, row in enumerate(rows):
+        assert row.level is not None
+        series = (Reading(1.0, {"a_total": float(number), "b": 0.5}), Reading(2.0, {"a_total": 9.0}))
+        record = LevelRecord(row.level.load, (), None, (0.0, 1.0), True, series=series)
+        counters = counters_table(record, trial=12, attempt=1, start_id="start-a")
+        store.write_level(row.trial, row.start, row.level, requests_of(row), counters)
+    store.finish_trial(rows[0].trial, rows[0].start, rows[0].outcome)
+    for _ in range(2):
+        whole = table(store.counters_file(12), COUNTERS)
+        [first, other, second] = rows_of(whole, Load(8, repeat=1)).to_pylist()
+        assert (first["t_s"], first["name"], first["value"]) == (1.0, "a_total", 1.0)
+        assert (other["name"], second["t_s"], second["value"]) == ("b", 2.0, 9.0)
+        assert rows_of(whole, Load(request_rate=2.5)).num_rows == 3
+        assert not list(store.journal(12).glob("*.counters.arrow"))
+        # Made again, it stays the same.
+        store.trial_file(12).unlink()
+        store.recover()

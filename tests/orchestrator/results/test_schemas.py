@@ -19,6 +19,7 @@ from orchestrator.benchmark.records import LevelMetrics, LevelRecord, RequestRec
 from orchestrator.offered_load import Load
 from orchestrator.results.files import Unreadable, read_table, write_table
 from orchestrator.results.schemas import (
+    COUNTERS,
     FRONTIER,
     LATENCY_STATS,
     MEASUREMENTS,
@@ -31,7 +32,7 @@ from orchestrator.results.schemas import (
 from orchestrator.results.tables import levels_from_requests, measurements_table, requests_table, rows_from
 
 Build = Callable[..., Row]
-SCHEMAS = [MEASUREMENTS, REQUESTS, PARETO, FRONTIER]
+SCHEMAS = [MEASUREMENTS, REQUESTS, COUNTERS, PARETO, FRONTIER]
 
 
 def test_a_row_comes_back_as_it_was(build_row: Build) -> None:
@@ -198,12 +199,14 @@ FOURTH = {
     "accept_rate",
     "queue_time_ms",
     "invalid_reason",
+    "client_limited",
     "warmup_s",
     "warmup_stable",
     "ended_by",
     "client_cpu_share",
     "client_lag_ms",
     "send_lag_ms_p99",
+    *(f"{who}_{what}" for who in ("counter", "client") for what in ("requests", "prompt_tokens", "output_tokens")),
 }
 REQUESTS_SECOND = {"request_rate", "level_repeat", "targeted_s", "reasoning_tokens"}
 LATER = SECOND["orchestrator.measurements"] | THIRD | FOURTH
