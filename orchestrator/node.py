@@ -7,7 +7,6 @@ and returns `done`. A trial ends only there, since Tune ends a reused trial anyw
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import importlib.metadata
@@ -32,6 +31,7 @@ from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo, cache_state
 from orchestrator.attention import Attention
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
@@ -225,7 +225,7 @@ class Node:
         flush = flush_cache(server.url, api_key=server.api_key)
         pulse.enter("measuring", concurrency)
         attention = Attention(server, pulse, f"under {concurrency} users")
-        record = asyncio.run(
+        record = loop.run(
             run_level(
                 server.url,
                 workload,

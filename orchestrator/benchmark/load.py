@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.benchmark.client import Client, Clock
+from orchestrator.benchmark.client import Client
+from orchestrator.benchmark.connection import Clock
 from orchestrator.benchmark.counters import scrape
 from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.benchmark.schedule import FailureWatch, Schedule, backoff_s
@@ -62,7 +63,12 @@ async def run_level(
     read = counters or (lambda: scrape(base_url, api_key=api_key))
     before = await asyncio.to_thread(read)
     async with Client(
-        base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
+        base_url,
+        api=workload.api,
+        timeout_s=workload.request_timeout_s,
+        clock=clock,
+        api_key=api_key,
+        connections=concurrency,
     ) as client:
         level = _Level(client, workload, concurrency, model, clock)
         await level.run(on_progress, should_stop)
@@ -105,6 +111,7 @@ class _Level:
             await asyncio.wait({everyone})
         if not everyone.cancelled():
             everyone.result()
+        self._client.settle()
         on_progress(self._progress())
 
     async def _everyone(self) -> None:
@@ -124,8 +131,8 @@ class _Level:
 
     async def _one(self, user: int, warmup: bool, failures: int) -> int:
         """Send one request; the count of failures in a row after it."""
-        record = await self._client.send(next(self._supply), user=user, warmup=warmup, deliver=self._keep)
-        if record.succeeded:
+        ending = await self._client.send(next(self._supply), user=user, warmup=warmup, deliver=self._keep)
+        if ending.succeeded:
             return 0
         # A dead server answers at once: without a pause its users would spin.
         await asyncio.sleep(backoff_s(failures + 1))
@@ -133,7 +140,8 @@ class _Level:
 
     def _keep(self, record: RequestRecord) -> None:
         self._records.append(record)
-        if self._schedule.opened_s is not None and not record.warmup:
+        opened_s = self._schedule.opened_s
+        if opened_s is not None and record.finished_s > opened_s and not record.warmup:
             self._finished += 1
             self._finished_tokens += record.output_tokens or 0
         if self._gave_up is None and (reason := self._watch.see(record)) is not None:

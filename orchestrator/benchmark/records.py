@@ -39,6 +39,8 @@ class RequestRecord:
     #: HTTP status or the error object's code.
     error_code: int | None = None
     warning: str | None = None
+    #: When it should have been sent, in an open loop.
+    targeted_s: float | None = None
 
     @property
     def succeeded(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from stream_server import DONE, StreamServer, completion, event, good_answer, stream
 
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.client import Client
 from orchestrator.benchmark.records import RequestRecord
 from orchestrator.benchmark.workload import PreparedRequest
@@ -26,14 +27,24 @@ def run(story: Awaitable[Any]) -> Any:
         async with asyncio.timeout(DEADLINE_S):
             return await story
 
-    return asyncio.run(bounded())
+    return loop.run(bounded())
+
+
+async def send_all(url: str, requests: Sequence[PreparedRequest]) -> list[RequestRecord]:
+    """One after the other, by one user."""
+    delivered: list[RequestRecord] = []
+    async with Client(url, api="openai", timeout_s=DEADLINE_S, clock=ticking()) as client:
+        for request in requests:
+            await client.send(request, user=0, warmup=False, deliver=delivered.append)
+    return delivered
 
 
 async def send(url: str, timeout_s: float = DEADLINE_S, **options: Any) -> RequestRecord:
     delivered: list[RequestRecord] = []
     async with Client(url, api="openai", timeout_s=timeout_s, clock=ticking(), **options) as client:
-        record = await client.send(REQUEST, user=5, warmup=True, deliver=delivered.append)
-    assert delivered == [record]
+        ending = await client.send(REQUEST, user=5, warmup=True, deliver=delivered.append)
+    (record,) = delivered
+    assert (ending.succeeded, ending.finished_s) == (record.succeeded, record.finished_s)
     return record
 
 
@@ -80,9 +91,8 @@ def test_a_good_answer_is_a_success_with_a_stamp_and_a_count_for_each_event() ->
     assert (record.index, record.user, record.warmup) == (3, 5, True)
     assert (record.output_tokens, record.prompt_tokens, record.finish_reason) == (4, 5, "length")
     assert record.event_tokens == (1, 2, 3, 4)
-    assert record.started_s == 100
     assert list(record.event_s) == sorted(record.event_s)
-    assert record.started_s < record.event_s[0] <= record.event_s[-1] < record.finished_s
+    assert record.started_s < record.event_s[0] <= record.event_s[-1] <= record.finished_s
 
 
 def test_chunks_of_several_tokens_are_counted_by_usage() -> None:
@@ -98,11 +108,9 @@ def test_chunks_of_several_tokens_are_counted_by_usage() -> None:
 def test_an_answer_shorter_than_asked_is_a_success_with_a_warning() -> None:
     async def story(exact: bool) -> RequestRecord:
         asked = PreparedRequest(0, "/v1/completions", b"{}", 5, exact=exact)
-        async with (
-            StreamServer() as server,
-            Client(server.url, api="openai", timeout_s=DEADLINE_S, clock=ticking()) as client,
-        ):
-            return await client.send(asked, user=0, warmup=False, deliver=lambda record: None)
+        async with StreamServer() as server:
+            (record,) = await send_all(server.url, [asked])
+        return record
 
     short, allowed = run(story(True)), run(story(False))
     assert short.succeeded
@@ -155,7 +163,7 @@ def chunked(data: bytes) -> bytes:
 def test_a_chunked_body_cut_short_fails() -> None:
     record = raw(HEAD, *map(chunked, good_answer(9)[:5]))
     assert (record.error_kind, record.output_tokens) == ("cut", None)
-    assert "ClientPayloadError" in (record.error or "")
+    assert "closed the connection" in (record.error or "")
 
 
 def test_a_body_cut_after_done_is_a_success_with_a_warning() -> None:
@@ -241,10 +249,9 @@ def test_a_connection_is_used_again_and_survives_a_server_that_closes_it() -> No
         return response
 
     async def story() -> list[RequestRecord]:
-        async with (
-            StreamServer(close_each) as server,
-            Client(server.url, api="openai", timeout_s=DEADLINE_S, clock=ticking()) as client,
-        ):
-            return [await client.send(REQUEST, user=0, warmup=False, deliver=lambda record: None) for _ in range(6)]
+        async with StreamServer(close_each) as server:
+            return await send_all(server.url, [REQUEST] * 6)
 
-    assert all(record.succeeded for record in run(story()))
+    records = run(story())
+    assert len(records) == 6
+    assert all(record.succeeded for record in records)
