@@ -11,7 +11,7 @@ from bisect import bisect_left
 from itertools import accumulate
 
 from orchestrator.benchmark.framing import Body, FramingError, Response
-from orchestrator.benchmark.skim import EVENT_END, NOTHING, skim
+from orchestrator.benchmark.skim import EVENT_END, skim
 from orchestrator.benchmark.stream import AnswerStream, NativeStream, OpenAIStream, Verdict, error_body, one_line
 
 _CLEAN_END = b"data: [DONE]" + EVENT_END + b"0\r\n\r\n"
@@ -157,41 +157,47 @@ class Answer:
 
     def _digest(self, count: int) -> None:
         """Decode the first `count` reads, except for a chunk that their end cuts and that may be whole later."""
-        if not count:
-            return
         reads, reads_s = self.reads[:count], self.reads_s[:count]
-        rest, rest_s = self.reads[count:], self.reads_s[count:]
+        more, more_s = self.reads[count:], self.reads_s[count:]
         self.reads.clear()
         self.reads_s.clear()
-        raw = b"".join(reads)
-        arrived = list(accumulate(map(len, reads)))
         above = self._stream.told
-        found = NOTHING
-        if above is not None and not self._native and self.response.between_chunks:
-            found = skim(raw, above)
-        if found.tokens:
-            if len(arrived) >= len(found.ends) and [end + 2 for end in found.ends] == arrived[: len(found.ends)]:
-                self.event_s.extend(reads_s[: len(found.ends)])
-            else:
-                self.event_s.extend([reads_s[bisect_left(arrived, end)] for end in found.ends])
-            self.told.extend(found.tokens)
-            self._stream.skimmed(found.tokens)
-        # A chunk cut in two by the end of the slice is whole in the next one.
-        keep_from = len(raw)
-        if (rest or (self.lazy and not self.over)) and EVENT_END in raw:
-            keep_from = raw.rindex(EVENT_END) + len(EVENT_END)
-        place = found.used
-        first = bisect_left(arrived, place + 1)
-        for read_end, now_s in zip(arrived[first:], reads_s[first:], strict=True):
-            piece = raw[place : min(read_end, keep_from)]
-            if piece:
-                self._strict(piece, now_s)
-            if read_end > keep_from:
-                self.reads.append(raw[max(place, keep_from) : read_end])
-                self.reads_s.append(now_s)
-            place = read_end
-        self.reads.extend(rest)
-        self.reads_s.extend(rest_s)
+        if reads and above is not None and not self._native and self.response.between_chunks:
+            reads, reads_s = self._skim(reads, reads_s, above)
+        if (more or (self.lazy and not self.over)) and reads and not reads[-1].endswith(EVENT_END):
+            whole = reads[-1].rfind(EVENT_END) + len(EVENT_END) if EVENT_END in reads[-1] else 0
+            self.reads.append(reads[-1][whole:])
+            self.reads_s.append(reads_s[-1])
+            reads[-1] = reads[-1][:whole]
+        self.reads.extend(more)
+        self.reads_s.extend(more_s)
+        for data, now_s in zip(reads, reads_s, strict=True):
+            self._strict(data, now_s)
+
+    def _skim(self, reads: list[bytes], reads_s: list[float], above: int) -> tuple[list[bytes], list[float]]:
+        """Take the ordinary events off the beginning; what remains."""
+        # Nearly always each read is one event.
+        if tokens := skim(reads, above):
+            count = len(tokens)
+            self.event_s.extend(reads_s[:count])
+            reads, reads_s = reads[count:], reads_s[count:]
+        else:
+            raw = b"".join(reads)
+            chunks = raw.split(EVENT_END)[:-1]
+            tokens = skim(chunks, above, b"")
+            if not tokens:
+                return reads, reads_s
+            ends = list(accumulate([len(chunk) + len(EVENT_END) for chunk in chunks[: len(tokens)]]))
+            arrived = list(accumulate(map(len, reads)))
+            # An event is whole with its blank line, before the line end of its chunk.
+            self.event_s.extend([reads_s[bisect_left(arrived, end - 2)] for end in ends])
+            first = bisect_left(arrived, ends[-1] + 1)
+            reads, reads_s = reads[first:], reads_s[first:]
+            if reads:
+                reads[0] = raw[ends[-1] : arrived[first]]
+        self.told.extend(tokens)
+        self._stream.skimmed(tokens)
+        return reads, reads_s
 
     def _strict(self, data: bytes, now_s: float) -> None:
         """Decode bytes after the head by the strict decoders."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import accumulate
 from operator import lt
-from typing import NamedTuple
 
 #: How a chunk of one event ends: the event's blank line and the chunk's line end.
 EVENT_END = b"\n\n\r\n"
@@ -32,20 +30,6 @@ _OTHERS_AT_END = 4
 _DIGITS = 9
 
 
-class Skimmed(NamedTuple):
-    """What the ordinary events at the beginning of some bytes were."""
-
-    #: Output tokens in all after each event, strictly rising.
-    tokens: list[int]
-    #: Where each event is whole: after its blank line, before its chunk's line end.
-    ends: list[int]
-    #: Bytes taken, whole chunks.
-    used: int
-
-
-NOTHING = Skimmed([], [], 0)
-
-
 class _Tails(dict[int, bytes]):
     """What follows the text in an event of an answer, by the output tokens in all."""
 
@@ -65,45 +49,45 @@ def _tails(before_total: bytes, prompt_tokens: int, before_count: bytes, after: 
     return _Tails(before_total, prompt_tokens, before_count, after)
 
 
-def skim(raw: bytes, above: int) -> Skimmed:
-    """The chunks that `raw` begins with and that hold one ordinary event of /v1/completions each.
+def skim(chunks: list[bytes], above: int, end: bytes = EVENT_END) -> list[int]:
+    """Output tokens in all after each of the ordinary events of /v1/completions that `chunks` begins with.
 
-    Every count is above the one before, the first one `above`: where the count stands still it takes the strict
-    decoder to say whether there was output. NOTHING where any of them is odd, but for the last few.
+    Each of `chunks` is to be one chunk of one event, up to and with `end`. Every count is above the one before,
+    the first one `above`: where the count stands still it takes the strict decoder to say whether there was output.
+    Nothing is returned where any of them is odd, but for the last few.
     """
-    form = _COMPLETION.match(raw)
+    form = _COMPLETION.match(chunks[0]) if chunks else None
     if form is None:
-        return NOTHING
+        return []
     before, before_total, prompt_tokens, before_count, first, after = form.groups()
-    chunks = raw.split(EVENT_END)
-    chunks.pop()
+    count = len(chunks)
     for _ in range(_OTHERS_AT_END):
-        if chunks and before_total not in chunks[-1]:
-            chunks.pop()
-    if not chunks:
-        return NOTHING
+        if count and before_total not in chunks[count - 1]:
+            count -= 1
+    chunks = chunks[:count]
     # Each chunk is its size, `before`, its text, and the tail that belongs to its count.
     lengths = list(map(len, chunks))
-    head_of = {length: _size(length) + before for length in set(lengths)}
+    head_of = {length: _size(length - len(end)) + before for length in set(lengths)}
     heads = [head_of[length] for length in lengths]
     if not all(map(bytes.startswith, chunks, heads)):
-        return NOTHING
+        return []
+    after += end
     tail_of = _tails(before_total, int(prompt_tokens), before_count, after)
     # Without speculation each event is one token more.
-    tokens = list(range(int(first), int(first) + len(chunks)))
+    tokens = list(range(int(first), int(first) + count))
     tails = [tail_of[n] for n in tokens]
     if not all(map(bytes.endswith, chunks, tails)):
         told = [chunk[-len(after) - _DIGITS : -len(after)].rpartition(b":")[2] for chunk in chunks]
         if not all(map(bytes.isdigit, told)):
-            return NOTHING
+            return []
         tokens = list(map(int, told))
         if not all(map(lt, tokens, tokens[1:])):
-            return NOTHING
+            return []
         tails = [tail_of[n] for n in tokens]
         if not all(map(bytes.endswith, chunks, tails)):
-            return NOTHING
+            return []
     if tokens[0] <= above:
-        return NOTHING
+        return []
     # What is between them is the text, if it is a string of JSON.
     texts = b'"\n'.join(
         [
@@ -111,17 +95,16 @@ def skim(raw: bytes, above: int) -> Skimmed:
             for chunk, head, length, tail in zip(chunks, heads, lengths, tails, strict=True)
         ]
     )
-    joints = len(chunks) - 1
+    joints = count - 1
     # Neither do head and tail overlap.
     if len(texts) - 2 * joints + sum(map(len, heads)) + sum(map(len, tails)) != sum(lengths) or b"\r" in texts:
-        return NOTHING
+        return []
     if b"\\" in texts:
         texts = _ESCAPED.sub(b"", texts)
     # No quote and no line end but where they were joined.
     if not texts.count(b'"') == texts.count(b"\n") == texts.count(b'"\n') == joints:
-        return NOTHING
-    after_each = list(accumulate([length + len(EVENT_END) for length in lengths]))
-    return Skimmed(tokens, [end - 2 for end in after_each], after_each[-1])
+        return []
+    return tokens
 
 
 def _size(length: int) -> bytes:

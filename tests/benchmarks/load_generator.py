@@ -109,7 +109,7 @@ def _server(pipe: multiprocessing.connection.Connection, answer: list[bytes], st
 
 def _measure(port: int, workload: Workload, concurrency: int) -> tuple[LevelRecord, float]:
     before_s = time.process_time()
-    record = asyncio.run(run_level(f"http://127.0.0.1:{port}", workload, concurrency, counters=dict))
+    record = __import__("uvloop").run(run_level(f"http://127.0.0.1:{port}", workload, concurrency, counters=dict))
     return record, time.process_time() - before_s
 
 
