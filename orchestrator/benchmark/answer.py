@@ -164,7 +164,8 @@ class Answer:
         above = self._stream.told
         if reads and above is not None and not self._native and self.response.between_chunks:
             reads, reads_s = self._skim(reads, reads_s, above)
-        if (more or (self.lazy and not self.over)) and reads and not reads[-1].endswith(EVENT_END):
+        hold = len(reads) > 1 if more else self.lazy and not self.over
+        if hold and reads and not reads[-1].endswith(EVENT_END):
             whole = reads[-1].rfind(EVENT_END) + len(EVENT_END) if EVENT_END in reads[-1] else 0
             self.reads.append(reads[-1][whole:])
             self.reads_s.append(reads_s[-1])

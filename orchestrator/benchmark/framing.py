@@ -38,6 +38,7 @@ class Response:
         self._head_whole = False
         self._interim = False
         self._between = False
+        self._keep_alive = False
         self.status: int | None = None
         self.kind = Body.UNTIL_CLOSE
         #: The body is whole.
@@ -53,7 +54,7 @@ class Response:
     @property
     def keep_alive(self) -> bool:
         """Whether the server takes another request on the connection."""
-        return self.kind is not Body.UNTIL_CLOSE and not self.trailing and bool(self._parser.should_keep_alive())
+        return self._keep_alive and not self.trailing
 
     @property
     def between_chunks(self) -> bool:
@@ -137,6 +138,8 @@ class Response:
             return
         self.status = status
         self._head_whole = True
+        # Only here the parser knows.
+        self._keep_alive = bool(self._parser.should_keep_alive())
         if b"chunked" in self._headers.get(b"transfer-encoding", b"").lower():
             self.kind = Body.CHUNKED
             self._between = True
