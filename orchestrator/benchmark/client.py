@@ -23,6 +23,8 @@ Deliver = Callable[[RequestRecord], None]
 _DIGEST_PAUSE_S = 0.001
 #: One more slice at a time for so many waiting.
 _DIGEST_BACKLOG = 64
+#: Requests that are made and sent before the loop looks at its sockets again.
+_TURNS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Client:
         #: Answers to be decoded, in the order of their ends; without a request where one still streams.
         self._kept: deque[tuple[Answer, _Asked | None]] = deque()
         self._digesting: asyncio.TimerHandle | None = None
+        self._turns = _TURNS
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def pieces(self) -> int:
@@ -125,6 +129,31 @@ class Client:
             finished_s = self._clock() if answer.finished_s is None else answer.finished_s
             self._keep(answer, _Asked(request, user, warmup, targeted_s, started_s, finished_s, deliver))
         return Ending(answer.succeeded, finished_s)
+
+    async def turn(self) -> None:
+        """Wait until it is one's turn to make and send a request, when many would at once.
+
+        Between every few of them the loop reads its sockets: the first answers' stamps do not wait for the last
+        requests.
+        """
+        if self._turns > 0 and not self._waiting:
+            self._turns -= 1
+            if self._turns == 0:
+                asyncio.get_running_loop().call_soon(self._next_turns)
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        await waiter
+
+    def _next_turns(self) -> None:
+        self._turns = _TURNS
+        while self._waiting and self._turns:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._turns -= 1
+        if self._turns == 0:
+            asyncio.get_running_loop().call_soon(self._next_turns)
 
     def settle(self) -> None:
         """Decode and deliver all that has ended, at once."""

@@ -131,6 +131,7 @@ class _Level:
 
     async def _one(self, user: int, warmup: bool, failures: int) -> int:
         """Send one request; the count of failures in a row after it."""
+        await self._client.turn()
         ending = await self._client.send(next(self._supply), user=user, warmup=warmup, deliver=self._keep)
         if ending.succeeded:
             return 0
