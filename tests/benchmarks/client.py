@@ -185,7 +185,7 @@ def sglang(job: Job, folder: Path, options: argparse.Namespace) -> tuple[Told, C
         "warmup-requests": 0,
         "output-file": out,
     }
-    argv = [options.sglang_python, "-m", "sglang.benchmark.serving", "--disable-tqdm", "--tokenize-prompt"]
+    argv = [options.sglang_python, "-m", "sglang.benchmark.serving", "--disable-tqdm"]
     cost = run([*argv, *(str(word) for name, value in words.items() for word in (f"--{name}", value))])
     told = json.loads(out.read_text().splitlines()[-1])
     if told["completed"] != job.requests:
