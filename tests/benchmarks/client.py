@@ -5,7 +5,7 @@
 
 Against the paced server of `event_server.py`, which stamps each event by the same clock just before it writes it. The
 error of a figure is what a client reports, minus the same figure computed from those stamps. CPU is that of the
-client's whole process tree; `fixed` is that of a run of one event a request, start of the client included, which is
+client's whole process tree; `fixed` is that of a run of two events a request, start of the client included, which is
 taken off before dividing by the events. `bare` is an asyncio protocol on uvloop that keeps stamps and bytes and does
 nothing else: the floor for a client in Python on this machine, whatever its load.
 
@@ -314,8 +314,8 @@ def measure(client: str, job: Job, options: argparse.Namespace) -> tuple[Told, C
 def against_truth(client: str, url: str, users: int, interval_ms: float, options: argparse.Namespace) -> dict[str, Any]:
     """One row: cost and errors of a client."""
     per_user = options.requests_per_user
-    call(f"{url}/reset", {"events": 1, "interval_ms": interval_ms})
-    _, fixed, fixed_found = measure(client, Job(url, users, users * per_user, 1), options)
+    call(f"{url}/reset", {"events": 2, "interval_ms": interval_ms})
+    _, fixed, fixed_found = measure(client, Job(url, users, users * per_user, 2), options)
     call(f"{url}/reset", {"events": options.events, "interval_ms": interval_ms})
     told, cost, found = measure(client, Job(url, users, users * per_user, options.events), options)
     answer = call(f"{url}/truth")

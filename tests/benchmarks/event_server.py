@@ -11,7 +11,9 @@ call of its own and a stamp of CLOCK_MONOTONIC just before it. `POST /reset` set
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -32,7 +34,7 @@ def _event(payload: object) -> bytes:
     return b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n"
 
 
-def writes(events: int) -> list[bytes]:
+def writes(events: int, usage_at_end: bool = True, usage_always: bool = True) -> list[bytes]:
     """An answer of /v1/completions, one token an event, as SGLang 0.5.23 writes it: what each write sends."""
     frame = {"id": "0" * 32, "object": "text_completion", "created": 1796055420, "model": "m"}
     out = []
@@ -40,21 +42,37 @@ def writes(events: int) -> list[bytes]:
         finish = "length" if n == events else None
         choice = {"index": 0, "text": " 400", "logprobs": None, "finish_reason": finish, "matched_stop": None}
         usage = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS + n, "completion_tokens": n}
-        usage |= {"prompt_tokens_details": None, "reasoning_tokens": 0, "completion_tokens_details": None}
-        out.append(chunk(_event({**frame, "choices": [choice], "usage": usage})))
-    usage = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS + events, "completion_tokens": events}
+        details = {"prompt_tokens_details": None, "reasoning_tokens": 0, "completion_tokens_details": None}
+        told = usage | details if usage_always else None
+        out.append(chunk(_event({**frame, "choices": [choice], "usage": told})))
     out[0] = _HEAD + out[0]
-    out[-1] += chunk(_event({**frame, "choices": [], "usage": usage})) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+    out[-1] += chunk(_event({**frame, "choices": [], "usage": usage})) if usage_at_end else b""
+    out[-1] += chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
     return out
+
+
+def _asked_for(body: bytes) -> tuple[bool, bool]:
+    """Whether a request wants the usage at the end, and in every event."""
+    with contextlib.suppress(ValueError, AttributeError):
+        options = json.loads(body).get("stream_options") or {}
+        return bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
+    return True, True
 
 
 class Pace:
     """What all connections share: the answer, the open ones, and what was sent."""
 
     def __init__(self) -> None:
-        self.answer = writes(1)
+        #: By what is asked for of the usage: at the end, always.
+        self.answers: dict[tuple[bool, bool], list[bytes]] = {}
+        self.prepare(1)
         self.interval_s = 0.02
         self.open: dict[Connection, None] = {}
+
+    def prepare(self, events: int) -> None:
+        """Make the answers, and forget what was sent."""
+        for end, always in itertools.product((False, True), repeat=2):
+            self.answers[end, always] = writes(events, end, always)
         self.truth: list[dict[str, object]] = []
         #: Writes that the socket did not take whole.
         self.blocked = 0
@@ -75,6 +93,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._received = b""
+        self._answer: list[bytes] = []
         self._sent_s: list[float] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -98,6 +117,7 @@ class Connection(asyncio.Protocol):
         verb, path = head.split(b" ", 2)[:2]
         if verb == b"POST" and path == b"/v1/completions":
             self._sent_s = []
+            self._answer = self._pace.answers[_asked_for(body)]
             key = hashlib.md5(body).hexdigest()
             self._pace.truth.append({"key": key, "arrived_s": now_s, "sent_s": self._sent_s})
             self._pace.open[self] = None
@@ -107,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def step(self) -> None:
         """Send the next event."""
-        number, answer = len(self._sent_s), self._pace.answer
+        number, answer = len(self._sent_s), self._answer
         data = answer[number]
         if number + 1 == len(answer):
             del self._pace.open[self]
@@ -134,8 +154,8 @@ class Connection(asyncio.Protocol):
             told = {}
         elif path == b"/reset":
             asked = json.loads(body)
-            self._pace.answer, self._pace.interval_s = writes(asked["events"]), asked["interval_ms"] / 1000
-            self._pace.truth, self._pace.blocked = [], 0
+            self._pace.prepare(asked["events"])
+            self._pace.interval_s = asked["interval_ms"] / 1000
             told = {}
         elif path == b"/truth":
             told = {"requests": self._pace.truth, "blocked": self._pace.blocked}
