@@ -7,7 +7,6 @@ and returns `done`. A trial ends only there, since Tune ends a reused trial anyw
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import importlib.metadata
@@ -34,6 +33,7 @@ from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
 from orchestrator.analysis.validity import cache_state, client_limit
 from orchestrator.attention import Attention
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.load import run_level
@@ -230,7 +230,7 @@ class Node:
         flush = flush_cache(server.url, api_key=server.api_key)
         pulse.enter("measuring", load)
         attention = Attention(server, pulse, load.when)
-        record = asyncio.run(
+        record = loop.run(
             run_level(
                 server.url,
                 workload,

@@ -49,7 +49,9 @@ def load_prompts(config: SweepConfig, folder: Path, inherited: Mapping[str, str]
 def fewest_requests(workload: Workload) -> int:
     """Requests that the largest level sends at least, warm-up included."""
     level = workload.level
-    return max(workload.concurrency) * (level.requests_per_user + level.warmup_requests_per_user)
+    users = max(workload.concurrency, default=0)
+    closed = users * (level.requests_per_user + level.warmup_requests_per_user)
+    return max(closed, level.min_requests if workload.request_rate else 0)
 
 
 def _check_enough(workload: Workload, prompts: Prompts) -> None:

@@ -87,6 +87,16 @@ class AnswerStream(ABC):
             self._head += chunk[:200]
         return self._observe(self._decoder.feed(chunk))
 
+    @property
+    def told(self) -> int | None:
+        """Output tokens in all that the server told last; None in the middle of an event or after an error."""
+        return self._tokens if self._decoder.clean and self.error is None else None
+
+    def skimmed(self, tokens: Sequence[int]) -> None:
+        """Events that were taken without this decoder: output tokens in all after each, rising above `told`."""
+        self._tokens = tokens[-1]
+        self._events += len(tokens)
+
     def finish(self, cut: str | None = None) -> tuple[list[int], Verdict]:
         """Outputs of an unclosed last event, and the verdict. `cut` says how the transport broke off."""
         late = self._observe(self._decoder.flush()) if cut is None else []
@@ -295,7 +305,9 @@ def spread(told: Sequence[int], total: int) -> tuple[float, ...]:
         return ()
     if 0 in told:
         return tuple(total * (i + 1) / len(told) for i in range(len(told)))
-    counts = [float(min(t, total)) for t in told]
+    counts = list(map(float, told))
+    if max(counts) > total:
+        counts = [min(count, float(total)) for count in counts]
     counts[-1] = float(total)
     return tuple(counts)
 

@@ -11,7 +11,6 @@ with 200 pairs through the pure model.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import tempfile
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from launchers.base import LaunchSpec
 from launchers.simulated.launcher import SimulatedLauncher
 from launchers.simulated.profile import Profile, load_profile
 from orchestrator.analysis.noise import Repeated, Value, noise_floor, paired_ratio_of, ratio_of
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.datasets import RandomIds
@@ -52,7 +52,7 @@ def measure(folder: Path, profile: str, concurrency: int, seed: int) -> Value:
     )
     spec = LaunchSpec(facts.model, flags={"tp-size": facts.hardware.gpus}, env={}, gpus=facts.hardware.gpus)
     with launcher.launch(spec, lambda phase: None, lambda: False) as server:
-        record = asyncio.run(
+        record = loop.run(
             run_level(server.url, workload, Load(concurrency), model=server.model, api_key=server.api_key)
         )
     metrics = level_metrics(record)

@@ -9,6 +9,7 @@ from aiohttp import web
 from stream_server import Answer, StreamServer, completion, event, good, good_answer, stream
 
 from orchestrator.analysis.validity import client_limit
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
@@ -47,7 +48,7 @@ def run(story: Awaitable[Any]) -> Any:
         async with asyncio.timeout(DEADLINE_S):
             return await story
 
-    return asyncio.run(bounded())
+    return loop.run(bounded())
 
 
 def level_of(answer: Answer, asked: Workload, load: int | Load, **options: Any) -> tuple[LevelRecord, StreamServer]:

@@ -15,6 +15,7 @@ from launchers.sglang.launcher import SGLangLauncher
 from orchestrator.benchmark.datasets.load import make_prompts
 from orchestrator.benchmark.datasets.tokenizer import ModelTokenizer
 from orchestrator.benchmark.load import run_level
+from orchestrator.offered_load import Load
 from orchestrator.workload import Workload
 
 pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(600)]
@@ -35,7 +36,7 @@ def measured(server: ServerHandle, **workload: Any) -> Any:
     level = {"requests_per_user": 3, "min_s": 0.0, "max_s": 300.0}
     asked = Workload.model_validate({"level": level, **workload})
     prompts = make_prompts(asked, Path(), ModelTokenizer(real_sglang.MARKOV / "tokenizer.json"))
-    made = run_level(server.url, asked, USERS, prompts=prompts, model=server.model, api_key=server.api_key)
+    made = run_level(server.url, asked, Load(USERS), prompts=prompts, model=server.model, api_key=server.api_key)
     record = asyncio.run(made)
     assert [request.error for request in record.requests if not request.succeeded] == []
     assert len(record.requests) == USERS * 4
