@@ -10,7 +10,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 from orchestrator.benchmark.answer import Answer
-from orchestrator.benchmark.connection import Clock
+from orchestrator.benchmark.connection import Clock, Connection
 from orchestrator.benchmark.pool import Pool
 from orchestrator.benchmark.records import RequestRecord
 from orchestrator.benchmark.session import Session
@@ -78,8 +78,8 @@ class Client:
         address = urlsplit(url)
         plain = address.scheme == "http" and address.hostname and "@" not in address.netloc
         self._way = Pool(url, headers, clock, self._relieve) if plain else Session(url, headers, clock)
-        #: Answers to be decoded, in the order of their ends; without a request where one still streams.
-        self._kept: deque[tuple[Answer, _Asked | None]] = deque()
+        #: What is to be decoded: answers that have ended, in the order of their ends, and connections that keep much.
+        self._kept: deque[tuple[Connection, None] | tuple[Answer, _Asked]] = deque()
         self._digesting: asyncio.TimerHandle | None = None
         self._turns = _TURNS
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -127,7 +127,7 @@ class Client:
         finally:
             started_s = begun_s if answer.started_s is None else answer.started_s
             finished_s = self._clock() if answer.finished_s is None else answer.finished_s
-            self._keep(answer, _Asked(request, user, warmup, targeted_s, started_s, finished_s, deliver))
+            self._keep((answer, _Asked(request, user, warmup, targeted_s, started_s, finished_s, deliver)))
         return Ending(answer.succeeded, finished_s)
 
     async def turn(self) -> None:
@@ -160,11 +160,11 @@ class Client:
         while self._kept:
             self._digest_one()
 
-    def _relieve(self, answer: Answer) -> None:
-        self._keep(answer, None)
+    def _relieve(self, connection: Connection) -> None:
+        self._keep((connection, None))
 
-    def _keep(self, answer: Answer, asked: _Asked | None) -> None:
-        self._kept.append((answer, asked))
+    def _keep(self, one: tuple[Connection, None] | tuple[Answer, _Asked]) -> None:
+        self._kept.append(one)
         if self._digesting is None:
             self._digesting = asyncio.get_running_loop().call_later(_DIGEST_PAUSE_S, self._digest)
 
@@ -177,12 +177,12 @@ class Client:
             self._digesting = asyncio.get_running_loop().call_later(_DIGEST_PAUSE_S, self._digest)
 
     def _digest_one(self) -> None:
-        answer, asked = self._kept[0]
-        if not answer.digest():
+        kept, asked = self._kept[0]
+        if not kept.digest():
             return
         self._kept.popleft()
-        if asked is not None:
-            asked.deliver(self._record(answer, asked))
+        if isinstance(kept, Answer) and asked is not None:
+            asked.deliver(self._record(kept, asked))
 
     def _record(self, answer: Answer, asked: _Asked) -> RequestRecord:
         verdict = answer.verdict

@@ -22,8 +22,8 @@ _KEEP_BYTES = 2**17
 class Connection(asyncio.Protocol):
     """Carries one request at a time. `pieces` counts the events that have come, about."""
 
-    def __init__(self, clock: Clock, relieve: Callable[[Answer], None]) -> None:
-        """`relieve` is told of an answer of which much is kept."""
+    def __init__(self, clock: Clock, relieve: Callable[[Connection], None]) -> None:
+        """`relieve` is told of a connection that keeps much of an answer; it is to call `digest` soon."""
         self._clock = clock
         self._relieve = relieve
         self._transport: asyncio.Transport | None = None
@@ -68,6 +68,17 @@ class Connection(asyncio.Protocol):
                 written = os.write(self._descriptor, request)
         if written < len(request):
             self._transport.write(request[written:])
+
+    def digest(self) -> bool:
+        """Decode some of the answer that streams; whether there is no more to decode now."""
+        answer = self._answer
+        if answer is None:
+            return True
+        done = answer.digest()
+        if answer.over:
+            # It turned out to be none.
+            self._end(self._clock())
+        return done
 
     def abort(self) -> None:
         """Close it at once."""
@@ -126,12 +137,11 @@ class Connection(asyncio.Protocol):
             self._end(now_s)
         elif self._kept > _KEEP_BYTES:
             self._kept = 0
-            self._relieve(answer)
+            self._relieve(self)
         self._lazy = answer.lazy and not answer.over
 
     def _end(self, now_s: float) -> None:
         self._lazy = False
-        if self._answer is not None:
+        if self._answer is not None and self._ended is not None and not self._ended.done():
             self._answer.finished_s = now_s
-        if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -23,9 +22,9 @@ class Pool:
     """Sends requests, as many at a time as are asked for, each on a connection of its own."""
 
     def __init__(
-        self, base_url: str, headers: Mapping[str, str], clock: Clock, relieve: Callable[[Answer], None]
+        self, base_url: str, headers: Mapping[str, str], clock: Clock, relieve: Callable[[Connection], None]
     ) -> None:
-        """`relieve` is told of an answer of which much is kept. Raises ValueError for what HTTP cannot carry."""
+        """`relieve`: see Connection. Raises ValueError for a header that HTTP cannot carry."""
         address = urlsplit(base_url)
         self._host = address.hostname or ""
         self._port = address.port or 80
@@ -48,10 +47,13 @@ class Pool:
 
     async def open(self, count: int) -> None:
         """Open `count` connections for later; none or fewer where the server does not take them."""
-        with contextlib.suppress(OSError):
-            for first in range(0, count, _OPENING):
-                opened = await asyncio.gather(*(self._connect() for _ in range(min(_OPENING, count - first))))
-                self._idle.extend((connection, _now_s()) for connection in opened)
+        for first in range(0, count, _OPENING):
+            some = [self._connect() for _ in range(min(_OPENING, count - first))]
+            opened = await asyncio.gather(*some, return_exceptions=True)
+            self._idle.extend((one, _now_s()) for one in opened if isinstance(one, Connection))
+            if any(isinstance(one, BaseException) for one in opened):
+                # The requests will say it.
+                break
 
     async def close(self) -> None:
         """Close all connections."""

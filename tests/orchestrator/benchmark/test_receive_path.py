@@ -60,9 +60,9 @@ class Reads:
         await asyncio.wait_for(asking, 5)
         self.reusable = connection.open
 
-    def _relieve(self, answer: Answer) -> None:
+    def _relieve(self, connection: Connection) -> None:
         self.relieved += 1
-        answer.digest()
+        connection.digest()
 
 
 class FakeTransport:
@@ -71,6 +71,9 @@ class FakeTransport:
     def __init__(self) -> None:
         self.written = b""
         self.aborted = False
+
+    def get_extra_info(self, name: str) -> None:
+        """No socket."""
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -253,6 +256,13 @@ def test_much_that_is_kept_is_decoded_while_the_answer_streams() -> None:
     assert got.relieved > 5
     assert got.told == list(range(1, 41))
     assert got.event_s == [float(n) for n in range(1, 41)]
+
+
+def test_junk_found_while_an_answer_streams_ends_it_at_once() -> None:
+    events = [chunk(native("x" * 3000 * n, n)) for n in range(1, 20)]
+    got = receive([CHUNKED, *events[:5], b"zz\n\n\r\n", *events[5:]], native=True, close=False)
+    assert got.over_by_bytes
+    assert (got.verdict.kind, got.reusable) == ("cut", False)
 
 
 @pytest.mark.parametrize(("details", "jump"), [(False, 1), (True, 1), (True, 4)])
