@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from launchers.base import StartProgress
 from orchestrator.analysis.rows import MeasuredLevel, StartInfo
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.offered_load import Load
 
 
@@ -70,8 +71,9 @@ class NodeStatus:
 class Board:
     """The actor's class; `start_board` makes the actor."""
 
-    def __init__(self, study: str) -> None:
+    def __init__(self, study: str, prompts: Prompts | None = None) -> None:
         self._study = study
+        self._prompts = prompts
         self._stop = Stop.NO
         self._levels: dict[tuple[int, Load], LevelReport] = {}
         self._kept: dict[int, list[Load]] = {}
@@ -98,6 +100,10 @@ class Board:
     def take(self, ordinal: int, load: Load) -> LevelReport | None:
         """The driver fetches a level, once."""
         return self._levels.pop((ordinal, load), None)
+
+    def prompts(self) -> Prompts | None:
+        """What every node sends; None: each makes its own of the workload."""
+        return self._prompts
 
     def post_log(self, name: str, text: bytes) -> None:
         """A node that does not see the study's folder hands over the log of a start."""
@@ -164,7 +170,7 @@ class _Metrics:
             self._accept.set(level.metrics.accept_length, tags)
 
 
-def start_board(study: str) -> Any:
+def start_board(study: str, prompts: Prompts | None = None) -> Any:
     """The board's actor handle. It needs no CPU, and stays beside the driver: any other node may be lost."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(Board).options(num_cpus=0, max_concurrency=1, scheduling_strategy=here).remote(study)
+    return ray.remote(Board).options(num_cpus=0, max_concurrency=1, scheduling_strategy=here).remote(study, prompts)

@@ -5,11 +5,13 @@ For every end: write, then tell. A trial's files are on disk before Optuna hears
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
+from orchestrator.agenda import Agenda, Why
 from orchestrator.analysis.agreement import judged, lossy_thresholds
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
 from orchestrator.board import LevelReport
@@ -25,8 +27,6 @@ from orchestrator.search.study import Study, Told, Trial
 _CANNOT_RUN = {"runs": 1.0}
 #: And of one whose output is not the baseline's.
 _WRONG_OUTPUT = {"output": 1.0}
-
-Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,16 @@ class Conductor:
         self._started: dict[str, float] = {}
         #: The rows of every trial that has an end, by ordinal.
         self.known: dict[int, list[Row]] = {}
-        #: Why no further trial is handed out; None while the search goes on.
-        self.ended: Why | None = None
+        self._agenda = Agenda(config, study, self.known)
+
+    @property
+    def ended(self) -> Why | None:
+        """Why no further trial is handed out; None while the study goes on."""
+        return self._agenda.ended
+
+    def finish(self, why: Why) -> None:
+        """Hand out no further trial; the first reason stays."""
+        self._agenda.ended = self._agenda.ended or why
 
     # ---- resume ----------------------------------------------------------------------------------------
 
@@ -112,7 +120,7 @@ class Conductor:
             rows = self.store.trial(trial.ordinal)
             if not rows or rows[0].outcome.state == "interrupted":
                 self._give_up(trial)
-        self.known = self.store.trials()
+        self.known.update(self.store.trials())
         starts = [row.start for row in self.known.get(0) or self.store.levels(0)]
         self._reference = next((start for start in reversed(starts) if start.outputs is not None), None)
         if 0 in self.known:
@@ -128,14 +136,22 @@ class Conductor:
 
     @property
     def done(self) -> int:
-        """Trials that used up budget."""
-        return len(self.study.counted())
+        """Trials that have their end, repeats included."""
+        return sum(rows[0].outcome.state != "interrupted" for rows in list(self.known.values()))
+
+    @property
+    def remaining(self) -> int:
+        """Trials of the search that the budget still holds, those that run now taken off."""
+        return self._agenda.remaining(self.live.values())
+
+    @property
+    def planned(self) -> int:
+        """Trials that the budget comes to, repeats included: about, before the search is over."""
+        return self.done + len(self.live) + self._agenda.left(self.live.values())
 
     def nothing_left(self) -> bool:
         """Whether the study was over before this run: nothing need be started to know it."""
-        if not self.study.running() and self.done >= self.config.budget.trials:
-            self.ended = "budget"
-        return self.ended is not None
+        return self._agenda.nothing_left()
 
     def _told_of(self, ordinal: int, attempt: int) -> Told | None:
         rows = self.store.trial(ordinal)
@@ -149,11 +165,6 @@ class Conductor:
 
     # ---- handing out -----------------------------------------------------------------------------------
 
-    @property
-    def remaining(self) -> int:
-        """Trials that the budget still holds, those that run now taken off."""
-        return self.config.budget.trials - self.done - len(self.live)
-
     def next(self, key: str) -> TrialPlan | None:
         """The next trial, for whoever calls himself `key`; None when there is none now.
 
@@ -161,22 +172,12 @@ class Conductor:
         """
         if self.ended or len(self.live) >= self._nodes():
             return None
-        if self._out_of_time():
-            self.ended = "time"
-            return None
-        trial = self.study.ask_again()
-        if trial is None and self.remaining > 0:
-            launched = self.study.launched()
-            if not launched:
-                trial = self.study.ask_baseline()
-            elif not self._baseline_up:
-                return None  # what cannot start at all is not searched
-            else:
-                trial = self.study.ask()
-                if trial is None and not self.live:
-                    self.ended = "exhausted"
-        elif trial is None and not self.live:
-            self.ended = "budget"
+        trial = self._agenda.next(
+            self.live.values(),
+            self._baseline_up,
+            search_time=self._time_for(1 + self._agenda.confirmations_left()),
+            any_time=self._time_for(1),
+        )
         if trial is None:
             return None
         self.live[key] = trial
@@ -185,16 +186,28 @@ class Conductor:
         self._keep(trial.ordinal, [level.load for level in levels if level and level.comparable])
         return self._plan(trial)
 
-    def _out_of_time(self) -> bool:
+    def _time_for(self, starts: int) -> bool:
+        """Whether the time budget has room for so many more starts, one after the other on each node."""
         limit = self.config.budget.time_s
         if limit is None:
-            return False
+            return True
         spent = self._clock() - self._began
-        return spent + (max(self._trial_s[-3:]) if self._trial_s else 0.0) > limit
+        each = max(self._trial_s[-3:]) if self._trial_s else 0.0
+        return spent + each * math.ceil(starts / max(1, self._nodes())) <= limit
 
     def _plan(self, trial: Trial) -> TrialPlan:
-        flags, env = dict(trial.candidate.flags), environment(trial)
-        return TrialPlan(trial.ordinal, trial.attempt, flags, env, self.config.workload.ladder)
+        return TrialPlan(
+            trial.ordinal, trial.attempt, dict(trial.candidate.flags), environment(trial), self._ladder(trial)
+        )
+
+    def _ladder(self, trial: Trial) -> tuple[Load, ...]:
+        """The levels that the trial measures."""
+        score, ladder = self.config.score.objective.metric.load, self.config.workload.ladder
+        if trial.role == "confirmation":
+            return (score,)
+        # Once more in the same start: how far two levels of one server lie apart.
+        again = trial.role == "baseline" and self.config.repeats.aa and self.config.repeats.share
+        return (*ladder, dataclasses.replace(score, repeat=1)) if again else ladder
 
     # ---- taking back -----------------------------------------------------------------------------------
 
@@ -233,8 +246,8 @@ class Conductor:
             report = Report("end", outcome=lost, start=StartInfo(trial.attempt, None))
         assert report.outcome is not None
         assert report.start is not None
-        if report.outcome.state == "interrupted" and not self.ended:
-            self.ended = "stopped"
+        if report.outcome.state == "interrupted":
+            self.finish("stopped")
         outcome, start = settled(report.outcome, trial), self._judged(trial, report.start)
         rows = self.store.finish_trial(self._info(trial), start, outcome)
         told = self._told(outcome, rows)
@@ -244,14 +257,14 @@ class Conductor:
         self.known[trial.ordinal] = rows
         self._on_end(done)
         if stops_study(outcome):
-            self.ended = "failed"
+            self.finish("failed")
             raise StudyFailed(
                 f"trial {trial.ordinal} failed for a reason that other trials will meet too ({outcome.failure_kind}): "
                 f"{outcome.failure_message}. Mend the search space or the machine, then run again (with --fresh "
                 "where the space has changed)"
             )
         if trial.role == "baseline" and outcome.state in ("failed", "infeasible"):
-            self.ended = "failed"
+            self.finish("failed")
             _judge_baseline(outcome, trial.attempt)
         if start.stop_proven is False:
             raise StudyFailed(
@@ -272,7 +285,9 @@ class Conductor:
                 return Told(Ending.INFEASIBLE, violations=_WRONG_OUTPUT, reason="output_differs")
             score = metric_value(rows, self.config.score.objective.metric)
             if score is not None:
-                return Told(Ending.COMPLETE, score, self._violations(rows))
+                # Of a setting that is started again the constraints were told at first; not all levels are measured.
+                of = rows[0].trial.repeats
+                return Told(Ending.COMPLETE, score, self._violations(rows if of is None else self.known.get(of, rows)))
             return Told(Ending.FAILED, reason="no_score")
         return Told(Ending.FAILED, reason=outcome.failure_kind)
 
@@ -292,7 +307,8 @@ class Conductor:
             trial=trial.ordinal,
             optuna_number=trial.optuna_number,
             role=trial.role,
-            repeat=0,
+            repeat=trial.repeat,
+            repeats=trial.repeats,
             simulated=self._identification.simulated,
             profile=self._identification.profile,
             identity=candidate.identity,
@@ -313,7 +329,7 @@ class Conductor:
         mean = sum(self._trial_s) / len(self._trial_s)
         now = self._clock()
         running = sum(max(0.0, mean - (now - began)) for began in self._started.values())
-        return (mean * max(0, self.remaining) + running) / max(1, self._nodes())
+        return (mean * self._agenda.left(self.live.values()) + running) / max(1, self._nodes())
 
 
 def _judge_baseline(outcome: Outcome, starts: int) -> None:

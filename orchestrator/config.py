@@ -206,6 +206,25 @@ class Budget(Frozen):
         return None if self.time is None else parse_duration_s(self.time)
 
 
+class Repeats(Frozen):
+    """Starts beyond the search: they show what starts of the same setting differ by, and confirm the winner.
+
+    Together they take at most `share` of the budget's node-hours; where that does not pay for all, fewer are made.
+    """
+
+    share: float = Field(0.2, ge=0, le=0.5)
+    #: The baseline again, at once (A/A).
+    aa: int = Field(1, ge=0)
+    #: The baseline again after every so many candidates; 0: never.
+    sentinel_every: int = Field(8, ge=0)
+    #: How many of the best are started afresh beside the baseline, and in how many rounds at least.
+    finalists: int = Field(2, ge=0)
+    starts: int = Field(3, ge=0)
+    #: More rounds are made, as far as `share` goes, until a gain of `gap` would be found with this probability.
+    gap: float = Field(0.03, gt=0)
+    power: float = Field(0.9, gt=0, lt=1)
+
+
 class TPESampler(Frozen):
     """Optuna's multivariate TPE."""
 
@@ -238,6 +257,7 @@ class SweepConfig(Frozen):
     pareto: Annotated[tuple[ObjectiveText, ...], BeforeValidator(as_tuple)] = ()
     constraints: Annotated[tuple[ConstraintText, ...], BeforeValidator(as_tuple)] = ()
     budget: Budget = Budget()
+    repeats: Repeats = Repeats()
     sampler: Sampler = TPESampler()
     #: Replaces the keys it names when the launcher resolves to simulated.
     simulated: dict[str, Any] = {}

@@ -7,7 +7,6 @@ and returns `done`. A trial ends only there, since Tune ends a reused trial anyw
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import importlib.metadata
@@ -35,7 +34,9 @@ from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
 from orchestrator.analysis.validity import cache_state, client_limit
 from orchestrator.attention import Attention
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.counters import flush_cache
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
@@ -68,7 +69,7 @@ class NodeTrial(tune.Trainable):
         """Take over the node. Starts nothing: Tune wants heavy work in `step`."""
         self._context: StudyContext = config["context"]
         self._board = config["board"]
-        self._node = Node(self._context)
+        self._node = Node(self._context, ray.get(self._board.prompts.remote()))
         self._pulse = Pulse(self._board, self._node.name)
         self.reset_config(config)
 
@@ -146,8 +147,9 @@ class NodeTrial(tune.Trainable):
 class Node:
     """This node's server, at most one, and what is known of the node."""
 
-    def __init__(self, context: StudyContext) -> None:
+    def __init__(self, context: StudyContext, prompts: Prompts | None = None) -> None:
         self._context = context
+        self._prompts = prompts
         # Ray writes here which node this is; two of them may share a host in a test.
         node_id = ray.get_runtime_context().get_node_id()
         self.name = f"{socket.gethostname()}/{node_id[:6]}"
@@ -199,6 +201,7 @@ class Node:
         Raises the LaunchError of a server that dies of them.
         """
         pulse.enter("checking output")
+        began = time.monotonic()
         attention = Attention(server, pulse, "while it answered the fixed prompts")
 
         def ask(at_once: bool) -> readback.Tokens | None:
@@ -216,7 +219,7 @@ class Node:
         patience_s = _DEATH_S if outputs is None and not pulse.stop else 0.0
         if _ended(server, patience_s) and (error := server.failure()) is not None:
             raise error
-        return dataclasses.replace(start, outputs=outputs, outputs_alone=alone)
+        return dataclasses.replace(start, outputs=outputs, outputs_alone=alone, outputs_s=time.monotonic() - began)
 
     def measure(
         self, server: ServerHandle, load: Load, pulse: Pulse
@@ -232,11 +235,12 @@ class Node:
         flush = flush_cache(server.url, api_key=server.api_key)
         pulse.enter("measuring", load)
         attention = Attention(server, pulse, load.when)
-        record = asyncio.run(
+        record = loop.run(
             run_level(
                 server.url,
                 workload,
                 load,
+                prompts=self._prompts,
                 model=server.model,
                 api_key=server.api_key,
                 on_progress=attention.progress,
@@ -259,6 +263,7 @@ class Node:
             counters_after=record.counters_after,
             level_changes=changes(told),
             retraction_events=retractions(told),
+            repeated_prompts=None if self._prompts is None else repeated(self._prompts, record),
             client_limited=client_limit(metrics, workload),
         )
         return level, record, look
@@ -301,6 +306,12 @@ class Node:
             return {}
         report = server.stop()
         return {"teardown_s": report.took_s, "stop_proven": report.proven, "stop_report": report.as_dict()}
+
+
+def repeated(prompts: Prompts, record: LevelRecord) -> int:
+    """Requests of a level whose prompt it had sent before."""
+    sent = 1 + max((request.index for request in record.requests), default=-1)
+    return 0 if prompts.unique is None else max(0, sent - prompts.unique)
 
 
 def _ended(server: ServerHandle, patience_s: float) -> bool:

@@ -72,7 +72,7 @@ class TrialPlan:
     flags: dict[str, Any]
     env: dict[str, str]
     #: The levels that this trial measures, in their order.
-    ladder: tuple[Load, ...] = ()
+    ladder: tuple[Load, ...]
 
 
 Event = Literal["ready", "level", "end"]

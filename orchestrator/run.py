@@ -25,15 +25,18 @@ from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.rows import metric_value
+from orchestrator.analysis.winner import best_searched
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import Stop, start_board
 from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
 from orchestrator.conductor import Conductor, Finished, Identification
 from orchestrator.inspection import inspect_nodes
 from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launcher
+from orchestrator.prompts import load_prompts, prompt_warnings, sent_ids
 from orchestrator.report.console import own_terminal
 from orchestrator.report.estimate import recent_starts
 from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
-from orchestrator.report.summary import best_trial, fixed_settings, print_summary
+from orchestrator.report.summary import fixed_settings, print_summary
 from orchestrator.resolve import Resolved
 from orchestrator.results.store import ResultStore
 from orchestrator.search.study import Study, open_storage
@@ -52,6 +55,7 @@ _PORT = 30_000
 def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
     """Run or continue the study; the exit code. Raises the errors that `orchestrator.sweep` translates."""
     config = resolved.config
+    prompts = load_prompts(config, Path.cwd())
     root = options.results.resolve() / config.study
     run_id = uuid.uuid4().hex[:12]
     owner = lock.owner_of_this_process(run_id)
@@ -65,10 +69,10 @@ def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
             display = make_display(console)
             store = ResultStore(root, on_message=display.say)
             try:
-                study_id = open_folder(store, config, str(options.space))
+                study_id = open_folder(store, config, str(options.space), prompts.digest)
                 storage = open_storage(options.storage or f"sqlite:///{store.study_db}")
                 study = Study(storage, f"{config.study}-{study_id}", config)
-                run = _Run(resolved, study, store, study_id, run_id, owner, display)
+                run = _Run(resolved, study, store, study_id, run_id, owner, display, prompts)
                 ended = run.execute(options.address)
             finally:
                 display.close()
@@ -89,8 +93,10 @@ class _Run:
         run_id: str,
         owner: dict[str, Any],
         display: Display,
+        prompts: Prompts,
     ) -> None:
         config = resolved.config
+        self._prompts = prompts
         self._resolved = resolved
         self._config = config
         self._owner = owner
@@ -144,6 +150,9 @@ class _Run:
             self._display.say(f"continuing: interrupted trials run again: {', '.join(map(str, again))}")
         if conductor.nothing_left():
             return conductor.ended or "budget"
+        flags, _ = conductor.study.configurations.values()
+        for line in (*prompt_warnings(self._config.workload, flags), *self._prompts.warnings):
+            self._display.say(f"warning: {line}")
         logical = self._config.node.gpus if self._resolved.simulated else None
         self._display.say(f"joining the Ray cluster at {address}" if address else "starting a local Ray cluster")
         with (
@@ -159,7 +168,7 @@ class _Run:
             self._display.say(f"Ray dashboard: {joined.dashboard_url}{token}")
             self._context = dataclasses.replace(self._context, reservation=whole_node(self._config.node.gpus))
             self._inspect_nodes()
-            self._board = start_board(self._config.study)
+            self._board = start_board(self._config.study, self._prompts)
             bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
             self._node_seen = time.monotonic()
             try:
@@ -187,7 +196,7 @@ class _Run:
         flags, env = self.conductor.study.configurations.values()
         context = self._context
         folders = (context.logs, self.conductor.store.root)
-        prompt_ids = context.workload.dataset.vocab_size
+        prompt_ids = sent_ids(context.workload)
         request = NodeRequest(context.model, flags, env, context.gpus, folders, context.folder, prompt_ids)
         facts = inspect_nodes(context, request, nodes_for(context.reservation))
         for line in facts.warnings:
@@ -260,7 +269,7 @@ class _Run:
         wanted = Stop(min(self._signals, Stop.NOW))
         if wanted > self._asked:
             self._asked = wanted
-            self.conductor.ended = self.conductor.ended or "stopped"
+            self.conductor.finish("stopped")
             ray.get(self._board.stop.remote(wanted))
             self._display.say("stopping after this level" if wanted is Stop.AFTER_LEVEL else "stopping now")
 
@@ -281,7 +290,7 @@ class _Run:
         conductor = self.conductor
         trials = dict(conductor.known)
         objective = self._config.score.objective
-        best = best_trial(self._config, trials)
+        best = best_searched(trials, objective, self._config.limits)
         score = None if best is None else metric_value(trials[best], objective.metric)
         done = conductor.done
         ray.get(self._board.progress.remote(done, score))
@@ -289,7 +298,7 @@ class _Run:
             Snapshot(
                 simulated=self._resolved.simulated,
                 done=done,
-                trials=self._config.budget.trials,
+                trials=conductor.planned,
                 elapsed_s=time.monotonic() - self._began,
                 left_s=conductor.left_s(),
                 nodes=tuple(ray.get(self._board.nodes.remote())),

@@ -20,8 +20,8 @@ from orchestrator.results.files import StoreError, sync_folder, write_bytes
 from orchestrator.results.store import ResultStore
 from orchestrator.yaml_source import ConfigError, parse_sweep
 
-#: What may change between two runs of a study: neither moves a measurement or what Optuna was told.
-_FREE = ("budget", "pareto")
+#: What may change between two runs of a study: none moves a measurement or what Optuna was told.
+_FREE = ("budget", "pareto", "repeats")
 #: What a study leaves behind once trials began.
 _RESULTS = ("study.db", "trials", "journal", "requests")
 #: Words that one version of YAML or another reads as something else than text.
@@ -32,14 +32,18 @@ class StudyChanged(ConfigError):
     """The file asks for another study than the folder holds. The text shows the difference."""
 
 
-def open_folder(store: ResultStore, config: SweepConfig, source: str) -> str:
+def open_folder(store: ResultStore, config: SweepConfig, source: str, prompts: str | None = None) -> str:
     """Begin the study, or continue it; its id. `config` is as it runs: launcher resolved, blocks merged.
+
+    `prompts` is the digest of what they are made of beside the settings, such as a file; None: nothing else.
 
     Raises StudyChanged.
     """
     id_file = store.root / "study.id"
+    prompts_file = store.root / "prompts.sha256"
     if store.study_yaml.exists() and id_file.exists():
         _compare(store, config, source)
+        _compare_prompts(prompts_file, prompts)
         study_id = id_file.read_text(encoding="utf-8").strip()
     else:
         left = [name for name in _RESULTS if (store.root / name).exists()]
@@ -54,7 +58,20 @@ def open_folder(store: ResultStore, config: SweepConfig, source: str) -> str:
     origin = " ".join(source.split())
     text = f"# As run by {origin}: launcher resolved, `simulated:` merged in where it applies.\n{dump(config)}"
     write_bytes(store.study_yaml, text.encode())
+    if prompts is not None:
+        write_bytes(prompts_file, f"{prompts}\n".encode())
     return study_id
+
+
+def _compare_prompts(file: Path, prompts: str | None) -> None:
+    before = file.read_text(encoding="utf-8").strip() if file.exists() else None
+    if None not in (before, prompts) and before != prompts:
+        raise StudyChanged(
+            f"the prompts of the study in {file.parent} were made of something else: the dataset's file, the corpus or "
+            "the model's tokenizer has changed, or that is found on one run and not on the other. Results would not be "
+            "comparable. Undo the change, give the study another name, or use --fresh: it moves the old study aside "
+            "and starts anew"
+        )
 
 
 def _compare(store: ResultStore, config: SweepConfig, source: str) -> None:

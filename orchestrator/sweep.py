@@ -16,6 +16,7 @@ from launchers.topology import nvlink_everywhere
 from orchestrator.config import parse_duration_s
 from orchestrator.lock import StudyBusy
 from orchestrator.plan import make_launcher
+from orchestrator.prompts import load_prompts
 from orchestrator.report.console import plain_console
 from orchestrator.report.dry_run import print_dry_run
 from orchestrator.resolve import Resolved, resolve
@@ -99,9 +100,10 @@ def _configured(options: argparse.Namespace) -> Resolved:
 
 def _dry_run(console: Console, resolved: Resolved) -> int:
     launcher = make_launcher(resolved.launcher, Path(), Path.cwd())
+    prompts = load_prompts(resolved.config, Path.cwd())
     nvlink = None if resolved.simulated else nvlink_everywhere()
     study = Study(optuna.storages.InMemoryStorage(), "dry-run", resolved.config, nvlink=bool(nvlink))
-    print_dry_run(console, resolved.config, resolved.written, launcher, study, nvlink)
+    print_dry_run(console, resolved.config, resolved.written, launcher, study, nvlink, prompts.warnings)
     return FINISHED
 
 

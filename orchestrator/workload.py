@@ -6,21 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from orchestrator.fields import Frozen, as_tuple
+from orchestrator.datasets import Dataset, RandomIds, Text
+from orchestrator.fields import Frozen, as_tuple, located
 from orchestrator.offered_load import Load
 
 Users = Annotated[int, Field(ge=1, le=1024)]
-
-
-class SyntheticDataset(Frozen):
-    """Seeded prompts of random token ids: `input_tokens` in, at most `output_tokens` out, each one unique."""
-
-    kind: Literal["synthetic"] = "synthetic"
-    input_tokens: int = Field(512, ge=1)
-    output_tokens: int = Field(128, ge=1)
-    #: Token ids are drawn from [0, vocab_size); keep it within the model's vocabulary.
-    vocab_size: int = Field(10_000, ge=2)
-    seed: int = 0
 
 
 class Level(Frozen):
@@ -99,18 +89,51 @@ class Slo(Frozen):
 
 
 class Sampling(Frozen):
-    """Sampling parameters sent with every request."""
+    """Sampling parameters, sent with every request: none is left to the model's own defaults.
+
+    Names and limits are SGLang's (0.5.23, sampling_params.py).
+    """
 
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
+    #: The most likely tokens that are drawn from; -1: all.
+    top_k: int = Field(-1, ge=-1)
+    min_p: float = Field(0.0, ge=0, le=1)
+    repetition_penalty: float = Field(1.0, gt=0, le=2)
+    #: Of the draws; SGLang heeds it with `enable-deterministic-inference` only.
+    seed: int | None = None
+    #: Texts that end an answer.
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_tuple)] = ()
+    stop_token_ids: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)] = ()
+    #: Answers are as long as asked, whatever the model has to say.
     ignore_eos: bool = True
+
+    @model_validator(mode="after")
+    def _acting(self) -> Sampling:
+        if self.top_k == 0:
+            raise located(("workload", "sampling", "top_k"), "none is left to draw from: -1 for all, or 1 and more")
+        if self.ignore_eos and self.stop_token_ids:
+            raise located(
+                ("workload", "sampling", "stop_token_ids"),
+                "SGLang heeds none of them while ignore_eos is true: set that to false, or leave them out",
+            )
+        return self
+
+    @property
+    def exact(self) -> bool:
+        """Whether every answer is as long as asked."""
+        return self.ignore_eos and not self.stop
+
+
+Api = Literal["completion", "chat", "native"]
 
 
 class Workload(Frozen):
     """What is asked of every server: the requests and the ladder of loads, measured in one start."""
 
-    api: Literal["openai", "native"] = "openai"
-    dataset: SyntheticDataset = SyntheticDataset()
+    #: /v1/completions, /v1/chat/completions, or SGLang's own /generate.
+    api: Api = "completion"
+    dataset: Dataset = Text()
     #: Levels of a closed loop, by users.
     concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(as_tuple)] = (
         1,
@@ -148,6 +171,14 @@ class Workload(Frozen):
     def _some_level(self) -> Workload:
         if not self.ladder:
             raise ValueError("there is no level: give concurrency or request_rate")
+        return self
+
+    @model_validator(mode="after")
+    def _sendable(self) -> Workload:
+        if self.api == "chat" and isinstance(self.dataset, RandomIds):
+            raise located(
+                ("workload", "dataset", "kind"), "a chat is text, and random_ids are none: take `text`, or another api"
+            )
         return self
 
     @property

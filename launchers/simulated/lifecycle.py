@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Awaitable
@@ -24,6 +25,7 @@ from launchers.simulated.server import Server
 from launchers.simulated.settings import Settings
 from launchers.simulated.startup import StartupTime
 from launchers.simulated.trouble import Trouble
+from launchers.simulated.unrest import RestlessTimes
 
 READY_LINE = "The server is fired up and ready to roll!"
 #: SGLang asks its own port for this long, once a second, before it gives its warm-up up (0.5.23).
@@ -36,7 +38,9 @@ _WARMUP_BODY = {
 
 async def serve(settings: Settings, startup: StartupTime, log: Log) -> int:
     """Open the port, warm up, answer until a signal. The exit code; SIGINT and faults end the process."""
-    engine = Engine(settings.engine, settings.times, SchedulerLog(log, settings.graphs))
+    # Each start is another: nobody seeds a machine.
+    times = RestlessTimes(settings.times, settings.profile.unrest, random.Random())
+    engine = Engine(settings.engine, times, SchedulerLog(log, settings.graphs))
     verdict = settings.verdict
     dies = verdict.rejected is not None and not verdict.ours
     watchdog_s = float(settings.flags.get("watchdog-timeout", 300))

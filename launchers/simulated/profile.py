@@ -198,6 +198,13 @@ class Target(Part):
     accept_length: float | None = None
 
 
+class Unrest(Part):
+    """Relative standard deviations of what the performance model gives: of a start's pace, and of each step."""
+
+    start_sd: float = Field(0.0, ge=0, le=0.5)
+    step_sd: float = Field(0.0, ge=0, le=0.5)
+
+
 class Profile(Part):
     """Everything the simulated server needs to know about what it simulates."""
 
@@ -215,6 +222,7 @@ class Profile(Part):
     #: For a draft path the profile does not know, and for drafting from the target's own path.
     unknown_drafter: Drafter
     targets: tuple[Target, ...] = ()
+    unrest: Unrest = Unrest()
     fault: FaultConfig | None = None
 
     def drafter(self, path: str | None) -> Drafter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 
 _MASK = (1 << 64) - 1
 #: Output words; JSON-safe ASCII, so that streams need no escaping.
@@ -16,7 +17,17 @@ _PIECES = re.compile(r"\s*\S{1,4}|\s+")
 
 def encode(text: str, vocab_size: int) -> list[int]:
     """Token ids of a text: every run of at most four letters is a token, with the spaces before it."""
-    return [zlib.crc32(piece.encode()) % vocab_size for piece in _PIECES.findall(text)]
+    return [token_of(piece, vocab_size) for piece in _PIECES.findall(text)]
+
+
+def pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Where each token of a text begins and ends, in characters."""
+    return (match.span() for match in _PIECES.finditer(text))
+
+
+def token_of(piece: str, vocab_size: int) -> int:
+    """The id of one piece of a text."""
+    return zlib.crc32(piece.encode()) % vocab_size
 
 
 def token_bytes(token: int) -> bytes:

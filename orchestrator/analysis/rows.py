@@ -35,6 +35,7 @@ class TrialInfo:
     #: Optuna's number of the same trial; shifts from run to run.
     optuna_number: int | None
     role: str
+    #: The how-manieth repeat of the trial `repeats`, or round of the confirmation; 0 for a trial of the search.
     repeat: int
     simulated: bool
     #: The simulated server's performance model; None for a real server.
@@ -49,6 +50,8 @@ class TrialInfo:
     launch_command: str | None
     #: GPUs of the node that the server holds.
     gpus: int
+    #: The trial whose setting this one starts again, see `search.repeats`; None for a trial of the search.
+    repeats: int | None = None
 
     @property
     def speculative(self) -> bool:
@@ -89,6 +92,8 @@ class StartInfo:
     rule_disagreements: tuple[str, ...] = ()
     #: Greedy answers to `agreement.PROMPTS` as token ids, asked all at once; None where they were not had.
     outputs: tuple[tuple[int, ...], ...] | None = None
+    #: Wall seconds of all answers to the fixed prompts.
+    outputs_s: float | None = None
     #: The same asked one after the other: of the baseline, to know how well it agrees with itself.
     outputs_alone: tuple[tuple[int, ...], ...] | None = None
     #: Share of the baseline's tokens that `outputs` repeats, and that the baseline itself repeats.
@@ -130,6 +135,8 @@ class MeasuredLevel:
     level_changes: tuple[str, ...] = ()
     #: How often, by the same log, requests lost their place for want of KV memory; None where nobody looked.
     retraction_events: int | None = None
+    #: Requests whose prompt the level had sent before, since the dataset has no more; None where not known.
+    repeated_prompts: int | None = None
     #: Why the load generator was the limit, by the workload's limits; None where it was not.
     client_limited: str | None = None
 

@@ -210,6 +210,22 @@ def client_limits(rows: Sequence[Row]) -> list[Finding]:
     return found
 
 
+def repeated_prompts(rows: Sequence[Row]) -> list[Finding]:
+    """Levels that sent prompts again, which a prefix cache answers in part."""
+    levels = {
+        (row.trial.trial, row.level.load.label): row.level.repeated_prompts
+        for row in rows
+        if row.level is not None and row.level.repeated_prompts
+    }
+    if not levels:
+        return []
+    text = (
+        f"The dataset had too few prompts for {len(levels)} level(s): up to {max(levels.values()):,} were sent again, "
+        f"and the prefix cache may have known them ({trials_text({trial for trial, _ in levels})})."
+    )
+    return [Finding("repeated_prompts", text, {"levels": list(levels)})]
+
+
 def warm_levels(rows: Sequence[Row]) -> list[Finding]:
     """Levels that did not begin with a cache known to be cold."""
     found = []

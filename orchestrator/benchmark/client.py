@@ -1,63 +1,103 @@
-"""Sends one request over HTTP and writes down what came back, and when."""
+"""Sends requests over HTTP and writes down what came back, and when."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
+from urllib.parse import urlsplit
 
-import aiohttp
-
+from orchestrator.benchmark.answer import Answer
+from orchestrator.benchmark.connection import Clock, Connection
+from orchestrator.benchmark.pool import Pool
 from orchestrator.benchmark.records import RequestRecord
-from orchestrator.benchmark.stream import NativeStream, OpenAIStream, Verdict, error_body, one_line, spread
+from orchestrator.benchmark.session import Session
+from orchestrator.benchmark.stream import Verdict, spread
 from orchestrator.benchmark.workload import PreparedRequest
 
-Clock = Callable[[], float]
 Deliver = Callable[[RequestRecord], None]
 
-#: An answer with another status than 200 is read up to here for its message.
-_ERROR_BODY_BYTES = 65536
-_CONNECT_TIMEOUT_S = 30.0
-#: Below the 5 s after which uvicorn (SGLang's HTTP server) closes an idle connection by default.
-_KEEPALIVE_S = 4.0
+#: Answers that end together are decoded one by one, this far apart, so that no stamp waits long for them.
+_DIGEST_PAUSE_S = 0.001
+#: One more slice at a time for so many waiting.
+_DIGEST_BACKLOG = 64
+#: Requests that are made and sent before the loop looks at its sockets again.
+_TURNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of an answer at its end, before it is decoded."""
+
+    #: Its end is a success's. The record, which comes later, has the last word.
+    succeeded: bool
+    finished_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    request: PreparedRequest
+    user: int
+    warmup: bool
+    targeted_s: float | None
+    started_s: float
+    finished_s: float
+    deliver: Deliver
 
 
 class Client:
-    """An HTTP session without a cap on connections and without proxies. An asynchronous context manager."""
+    """Sends requests, without a cap on how many at a time and without proxies. An asynchronous context manager."""
 
-    def __init__(self, base_url: str, *, api: str, timeout_s: float, clock: Clock, api_key: str | None = None) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._stream = OpenAIStream if api == "openai" else NativeStream
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api: str,
+        timeout_s: float,
+        clock: Clock,
+        api_key: str | None = None,
+        connections: int = 0,
+    ) -> None:
+        """`connections` are opened on entering: one for each user. Raises ValueError for a key that no header takes."""
+        self._native = api == "native"
         self._timeout_s = timeout_s
         self._clock = clock
-        self._headers = {
+        self._connections = connections
+        headers = {
+            "User-Agent": "sglang-orchestrator",
             "Content-Type": "application/json",
             "Accept": "text/event-stream",
             # A compressed stream is held back until its block is full.
             "Accept-Encoding": "identity",
         }
         if api_key is not None:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        self._session: aiohttp.ClientSession | None = None
-        #: Pieces of answers that have come, over all requests.
-        self.pieces = 0
+            headers["Authorization"] = f"Bearer {api_key}"
+        url = base_url.rstrip("/")
+        address = urlsplit(url)
+        plain = address.scheme == "http" and address.hostname and "@" not in address.netloc
+        self._way = Pool(url, headers, clock, self._relieve) if plain else Session(url, headers, clock)
+        #: What is to be decoded: answers that have ended, in the order of their ends, and connections that keep much.
+        self._kept: deque[tuple[Connection, None] | tuple[Answer, _Asked]] = deque()
+        self._digesting: asyncio.TimerHandle | None = None
+        self._turns = _TURNS
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def pieces(self) -> int:
+        """Events of answers that have come, over all requests; a few of a read of many short ones may be missed."""
+        return self._way.pieces
 
     async def __aenter__(self) -> Client:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
-            headers=self._headers,
-            trust_env=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=2**18,
-        )
+        await self._way.open(self._connections)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._way.close()
+        self.settle()
 
     async def send(
         self,
@@ -67,88 +107,112 @@ class Client:
         warmup: bool,
         deliver: Deliver,
         targeted_s: float | None = None,
-    ) -> RequestRecord:
-        """Send `request`, read its answer to the end and deliver its record, exactly once.
+    ) -> Ending:
+        """Send `request` and read its answer to the end; its record is delivered exactly once, some time later.
 
-        A failure of the request is a record, never an exception. Cancelling delivers a record of kind
-        `cancelled`, then goes on as asyncio.CancelledError.
+        Records come in the order of the answers' ends, the last ones by `settle` or on leaving. A failure of the
+        request is a record, never an exception. Cancelling makes a record of kind `cancelled`, then goes on as
+        asyncio.CancelledError.
         """
-        answer = self._stream()
-        event_s: list[float] = []
-        told: list[int] = []
-        started_s = self._clock()
-
-        def record(verdict: Verdict) -> RequestRecord:
-            tokens = verdict.output_tokens
-            return RequestRecord(
-                index=request.index,
-                user=user,
-                warmup=warmup,
-                started_s=started_s,
-                finished_s=self._clock(),
-                event_s=tuple(event_s),
-                event_tokens=() if tokens is None else spread(told, tokens),
-                prompt_tokens=verdict.prompt_tokens,
-                cached_tokens=verdict.cached_tokens,
-                output_tokens=tokens,
-                tokens_estimated=verdict.tokens_estimated,
-                spec_verify_steps=verdict.spec_verify_steps,
-                finish_reason=verdict.finish_reason,
-                error=None if verdict.kind is None else verdict.message or verdict.kind,
-                error_kind=verdict.kind,
-                error_code=verdict.code,
-                warning=verdict.warning or _short(request, verdict),
-                targeted_s=targeted_s,
-            )
-
-        def note(outputs: list[int]) -> None:
-            if outputs:
-                self.pieces += len(outputs)
-                event_s.extend([self._clock()] * len(outputs))
-                told.extend(outputs)
-
+        answer = Answer(native=self._native)
+        begun_s = self._clock()
         try:
             async with asyncio.timeout(self._timeout_s):
-                verdict = await self._exchange(request, answer, note)
-        except asyncio.CancelledError:
-            deliver(record(Verdict("cancelled", message="cancelled: the level was stopped")))
-            raise
+                await self._way.exchange(request, answer)
         except TimeoutError:
-            got = f"{len(event_s)} events had come" if event_s else "nothing had come"
-            verdict = Verdict("timeout", message=f"no whole answer within {self._timeout_s:g} s; {got}")
-        done = record(verdict)
-        deliver(done)
-        return done
+            answer.fail(Verdict("timeout"))
+        except asyncio.CancelledError:
+            answer.fail(Verdict("cancelled", message="cancelled: the level was stopped"))
+            raise
+        finally:
+            started_s = begun_s if answer.started_s is None else answer.started_s
+            finished_s = self._clock() if answer.finished_s is None else answer.finished_s
+            self._keep((answer, _Asked(request, user, warmup, targeted_s, started_s, finished_s, deliver)))
+        return Ending(answer.succeeded, finished_s)
 
-    async def _exchange(
-        self, request: PreparedRequest, answer: OpenAIStream | NativeStream, note: Callable[[list[int]], None]
-    ) -> Verdict:
-        assert self._session is not None, "a Client is used inside `async with`"
-        cut: str | None = None
-        status: int | None = None
-        try:
-            async with self._session.post(self._base_url + request.path, data=request.body) as response:
-                status = response.status
-                if status != 200:
-                    body = await response.content.read(_ERROR_BODY_BYTES)
-                    message, _ = error_body(body)
-                    return Verdict("http", status, one_line(f"HTTP {status} {response.reason}: {message}"))
-                read = response.content.readany
-                feed = answer.feed
-                while chunk := await read():
-                    note(feed(chunk))
-        except aiohttp.ClientConnectorError as error:
-            return Verdict("connect", message=one_line(f"cannot connect: {error}"))
-        except aiohttp.ConnectionTimeoutError:
-            return Verdict("connect", message=f"cannot connect within {_CONNECT_TIMEOUT_S:g} s")
-        except (aiohttp.ClientError, ConnectionError, ValueError) as error:
-            # ValueError: aiohttp's own complaints about a malformed answer or URL.
-            cut = f"{type(error).__name__}: {error}"
-            if status != 200:
-                return Verdict("cut", status, one_line(f"the connection broke before an answer: {cut}"))
-        late, verdict = answer.finish(cut)
-        note(late)
-        return verdict
+    async def turn(self) -> None:
+        """Wait until it is one's turn to make and send a request, when many would at once.
+
+        Between every few of them the loop reads its sockets: the first answers' stamps do not wait for the last
+        requests.
+        """
+        if self._turns > 0 and not self._waiting:
+            self._turns -= 1
+            if self._turns == 0:
+                asyncio.get_running_loop().call_soon(self._next_turns)
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        await waiter
+
+    def _next_turns(self) -> None:
+        self._turns = _TURNS
+        while self._waiting and self._turns:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._turns -= 1
+        if self._turns == 0:
+            asyncio.get_running_loop().call_soon(self._next_turns)
+
+    def settle(self) -> None:
+        """Decode and deliver all that has ended, at once."""
+        while self._kept:
+            self._digest_one()
+
+    def _relieve(self, connection: Connection) -> None:
+        self._keep((connection, None))
+
+    def _keep(self, one: tuple[Connection, None] | tuple[Answer, _Asked]) -> None:
+        self._kept.append(one)
+        if self._digesting is None:
+            self._digesting = asyncio.get_running_loop().call_later(_DIGEST_PAUSE_S, self._digest)
+
+    def _digest(self) -> None:
+        self._digesting = None
+        for _ in range(1 + len(self._kept) // _DIGEST_BACKLOG):
+            if self._kept:
+                self._digest_one()
+        if self._kept:
+            self._digesting = asyncio.get_running_loop().call_later(_DIGEST_PAUSE_S, self._digest)
+
+    def _digest_one(self) -> None:
+        kept, asked = self._kept[0]
+        if not kept.digest():
+            return
+        self._kept.popleft()
+        if isinstance(kept, Answer) and asked is not None:
+            asked.deliver(self._record(kept, asked))
+
+    def _record(self, answer: Answer, asked: _Asked) -> RequestRecord:
+        verdict = answer.verdict
+        assert verdict is not None, "an answer that is over and decoded has its verdict"
+        message = verdict.message
+        if verdict.kind == "timeout":
+            got = f"{len(answer.event_s)} events had come" if answer.event_s else "nothing had come"
+            message = f"no whole answer within {self._timeout_s:g} s; {got}"
+        tokens = verdict.output_tokens
+        return RequestRecord(
+            index=asked.request.index,
+            user=asked.user,
+            warmup=asked.warmup,
+            started_s=asked.started_s,
+            finished_s=asked.finished_s,
+            event_s=tuple(answer.event_s),
+            event_tokens=() if tokens is None else spread(answer.told, tokens),
+            prompt_tokens=verdict.prompt_tokens,
+            cached_tokens=verdict.cached_tokens,
+            output_tokens=tokens,
+            tokens_estimated=verdict.tokens_estimated,
+            spec_verify_steps=verdict.spec_verify_steps,
+            reasoning_tokens=verdict.reasoning_tokens,
+            finish_reason=verdict.finish_reason,
+            error=None if verdict.kind is None else message or verdict.kind,
+            error_kind=verdict.kind,
+            error_code=verdict.code,
+            warning=verdict.warning or _short(asked.request, verdict),
+            targeted_s=asked.targeted_s,
+        )
 
 
 def _short(request: PreparedRequest, verdict: Verdict) -> str | None:

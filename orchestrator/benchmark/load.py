@@ -7,16 +7,19 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.benchmark.arrivals import arrivals_s
-from orchestrator.benchmark.client import Client, Clock
+from orchestrator.benchmark.client import Client
 from orchestrator.benchmark.client_watch import ClientWatch
+from orchestrator.benchmark.connection import Clock
 from orchestrator.benchmark.counter_series import CounterSeries, Page
 from orchestrator.benchmark.counters import page, scrape
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.benchmark.records import Conduct, LevelRecord, Reading, RequestRecord
 from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, OpenSchedule, backoff_s
 from orchestrator.benchmark.workload import PreparedRequest, requests
@@ -26,6 +29,8 @@ from orchestrator.workload import Workload
 #: Between two looks at what has come; and so many of them until `should_stop` is asked.
 _LOOK_S, _LOOKS_A_POLL = 0.05, 4
 _PROGRESS_S = 0.5
+#: An open loop has connections open beforehand for the requests of so many seconds.
+_READY_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ async def run_level(
     workload: Workload,
     load: Load,
     *,
+    prompts: Prompts | None = None,
     model: str = "default",
     on_progress: OnProgress = lambda progress: None,
     should_stop: ShouldStop = lambda: False,
@@ -61,7 +67,7 @@ async def run_level(
     counters: Scrape | None = None,
     pages: Page | None = None,
 ) -> LevelRecord:
-    """Offer `load` and record each request.
+    """Offer `load` and record each request. `prompts`: see `requests`.
 
     A closed loop holds exactly `load.concurrency` requests in flight; an open one sends each at its turn, whatever
     the server does. No measured request starts later than `max_s` after the window opened, so the measured part lasts
@@ -76,9 +82,16 @@ async def run_level(
     before = await asyncio.to_thread(read)
     series = None if pages is None else CounterSeries(pages, clock)
     async with Client(
-        base_url, api=workload.api, timeout_s=workload.request_timeout_s, clock=clock, api_key=api_key
+        base_url,
+        api=workload.api,
+        timeout_s=workload.request_timeout_s,
+        clock=clock,
+        api_key=api_key,
+        connections=load.concurrency
+        or min(workload.arrivals.max_in_flight, math.ceil(_READY_S * (load.request_rate or 0))),
     ) as client:
-        level = (_Users if load.closed else _Arrivals)(client, workload, load, model, clock)
+        supply = requests(workload, load.stem, model, prompts)
+        level = (_Users if load.closed else _Arrivals)(client, workload, load, supply, clock)
         with series or contextlib.nullcontext():
             await level.run(on_progress, should_stop)
     after = {} if level.cancelled else await asyncio.to_thread(read)
@@ -90,11 +103,12 @@ class _Level(ABC):
 
     schedule: ClosedSchedule | OpenSchedule
 
-    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, workload: Workload, load: Load, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
         self._client = client
         self._load = load
         self._clock = clock
-        supply = requests(workload, load.stem, model)
         # The first wave is made beforehand, so that all users start together.
         self._supply = itertools.chain(list(itertools.islice(supply, load.concurrency or 1)), supply)
         self._failures = FailureWatch(load.concurrency or 1)
@@ -132,6 +146,7 @@ class _Level(ABC):
             await asyncio.wait({everything, watch})
         if not everything.cancelled():
             everything.result()
+        self._client.settle()
         on_progress(self._progress())
 
     def _follow(self) -> None:
@@ -139,7 +154,8 @@ class _Level(ABC):
 
     def _keep(self, record: RequestRecord) -> None:
         self._records.append(record)
-        if self.schedule.opened_s is not None and not record.warmup:
+        opened_s = self.schedule.opened_s
+        if opened_s is not None and record.finished_s > opened_s and not record.warmup:
             self._finished += 1
             self._finished_tokens += record.output_tokens or 0
         if self._gave_up is None and (reason := self._failures.see(record)) is not None:
@@ -190,8 +206,10 @@ class _Users(_Level):
 
     schedule: ClosedSchedule
 
-    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
-        super().__init__(client, workload, load, model, clock)
+    def __init__(
+        self, client: Client, workload: Workload, load: Load, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
+        super().__init__(client, workload, load, supply, clock)
         assert load.concurrency is not None
         self._concurrency = load.concurrency
         self.schedule = ClosedSchedule(workload.level, self._concurrency, clock())
@@ -215,8 +233,9 @@ class _Users(_Level):
 
     async def _one(self, user: int, warmup: bool, failures: int) -> int:
         """Send one request; the count of failures in a row after it."""
-        record = await self._client.send(next(self._supply), user=user, warmup=warmup, deliver=self._keep)
-        if record.succeeded:
+        await self._client.turn()
+        ending = await self._client.send(next(self._supply), user=user, warmup=warmup, deliver=self._keep)
+        if ending.succeeded:
             return 0
         # A dead server answers at once: without a pause its users would spin.
         await asyncio.sleep(backoff_s(failures + 1))
@@ -228,8 +247,10 @@ class _Arrivals(_Level):
 
     schedule: OpenSchedule
 
-    def __init__(self, client: Client, workload: Workload, load: Load, model: str, clock: Clock) -> None:
-        super().__init__(client, workload, load, model, clock)
+    def __init__(
+        self, client: Client, workload: Workload, load: Load, supply: Iterator[PreparedRequest], clock: Clock
+    ) -> None:
+        super().__init__(client, workload, load, supply, clock)
         assert load.request_rate is not None
         self._turns_s = arrivals_s(workload.arrivals, load.request_rate, load.stem)
         self._places = asyncio.Semaphore(workload.arrivals.max_in_flight)
@@ -250,9 +271,10 @@ class _Arrivals(_Level):
             self._follow()
 
     async def _one(self, request: PreparedRequest, targeted_s: float) -> None:
+        begun_s = self._clock()
         try:
-            record = await self._client.send(request, user=0, warmup=False, deliver=self._keep, targeted_s=targeted_s)
+            ending = await self._client.send(request, user=0, warmup=False, deliver=self._keep, targeted_s=targeted_s)
         finally:
             self._places.release()
-        if record.succeeded:
-            self.schedule.answered(record.finished_s - record.started_s)
+        if ending.succeeded:
+            self.schedule.answered(ending.finished_s - begun_s)

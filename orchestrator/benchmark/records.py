@@ -33,6 +33,8 @@ class RequestRecord:
     tokens_estimated: bool = False
     #: Verify steps of speculative decoding, where the response tells (native API).
     spec_verify_steps: int | None = None
+    #: Of the output tokens, those of a reasoning model's thoughts, where the server tells.
+    reasoning_tokens: int | None = None
     finish_reason: str | None = None
     #: None for a success, else what happened in one line.
     error: str | None = None

@@ -25,6 +25,11 @@ class SSEDecoder:
         self._data: list[bytes] = []
         self._name = b""
 
+    @property
+    def clean(self) -> bool:
+        """Whether the next byte begins a new event."""
+        return not (self._open or self._data or self._name or self._after_cr)
+
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes."""
         # Nearly every read is some whole events of one data line each: take them without going by lines.

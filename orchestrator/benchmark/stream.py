@@ -38,6 +38,8 @@ class Verdict:
     output_tokens: int | None = None
     tokens_estimated: bool = False
     spec_verify_steps: int | None = None
+    #: Of the output tokens, those of a reasoning model's thoughts, where the server tells.
+    reasoning_tokens: int | None = None
 
 
 def estimate_tokens(text: str) -> int:
@@ -84,6 +86,16 @@ class AnswerStream(ABC):
         if len(self._head) < 200:
             self._head += chunk[:200]
         return self._observe(self._decoder.feed(chunk))
+
+    @property
+    def told(self) -> int | None:
+        """Output tokens in all that the server told last; None in the middle of an event or after an error."""
+        return self._tokens if self._decoder.clean and self.error is None else None
+
+    def skimmed(self, tokens: Sequence[int]) -> None:
+        """Events that were taken without this decoder: output tokens in all after each, rising above `told`."""
+        self._tokens = tokens[-1]
+        self._events += len(tokens)
 
     def finish(self, cut: str | None = None) -> tuple[list[int], Verdict]:
         """Outputs of an unclosed last event, and the verdict. `cut` says how the transport broke off."""
@@ -166,6 +178,7 @@ class AnswerStream(ABC):
             output_tokens=tokens or max(self._events, self._count_tokens(self.text)),
             tokens_estimated=not tokens,
             spec_verify_steps=counts.spec_verify_steps,
+            reasoning_tokens=counts.reasoning_tokens,
         )
 
     def _finish_with(self, reason: object) -> None:
@@ -229,6 +242,11 @@ class OpenAIStream(AnswerStream):
             prompt_tokens=_count(self._usage, "prompt_tokens"),
             cached_tokens=_count(details, "cached_tokens"),
             output_tokens=_count(self._usage, "completion_tokens") or self._tokens,
+            # SGLang 0.5.23 has it in the usage itself, OpenAI in its details.
+            reasoning_tokens=_first(
+                _count(self._usage, "reasoning_tokens"),
+                _count(self._usage.get("completion_tokens_details"), "reasoning_tokens"),
+            ),
         )
 
 
@@ -273,6 +291,7 @@ class NativeStream(AnswerStream):
             output_tokens=_count(self._meta, "completion_tokens") or self._tokens,
             # 0 without speculation: nothing was verified.
             spec_verify_steps=_count(self._meta, "spec_verify_ct") or None,
+            reasoning_tokens=_count(self._meta, "reasoning_tokens"),
         )
 
 
@@ -286,7 +305,9 @@ def spread(told: Sequence[int], total: int) -> tuple[float, ...]:
         return ()
     if 0 in told:
         return tuple(total * (i + 1) / len(told) for i in range(len(told)))
-    counts = [float(min(t, total)) for t in told]
+    counts = list(map(float, told))
+    if max(counts) > total:
+        counts = [min(count, float(total)) for count in counts]
     counts[-1] = float(total)
     return tuple(counts)
 
@@ -316,6 +337,10 @@ def error_body(body: bytes) -> tuple[str, int | None]:
 def _count(counts: object, name: str) -> int | None:
     value = counts.get(name) if isinstance(counts, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
 
 
 def _code(value: object) -> int | None:

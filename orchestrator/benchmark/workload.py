@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from orchestrator.workload import SyntheticDataset, Workload
+from orchestrator.benchmark.datasets.load import make_prompts
+from orchestrator.benchmark.datasets.prompts import Key, Prompt, Prompts
+from orchestrator.workload import Api, Sampling, Workload
 
-_UNIQUE_PROMPTS = 1_000_000
+PATHS: dict[Api, str] = {"completion": "/v1/completions", "chat": "/v1/chat/completions", "native": "/generate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,66 +29,60 @@ class PreparedRequest:
     exact: bool = False
 
 
-def requests(workload: Workload, key: int | str, model: str = "default") -> Iterator[PreparedRequest]:
-    """Endless requests of the level that `key` names; the same arguments give the same ones, byte for byte."""
-    build = _openai_body if workload.api == "openai" else _native_body
-    path = "/v1/completions" if workload.api == "openai" else "/generate"
-    for index in itertools.count():
-        body = build(workload, prompt_ids(workload.dataset, key, index), model)
-        yield PreparedRequest(
-            index,
-            path,
-            json.dumps(body, separators=(",", ":")).encode(),
-            workload.dataset.output_tokens,
-            exact=workload.sampling.ignore_eos,
-        )
+def requests(
+    workload: Workload, key: Key, model: str = "default", prompts: Prompts | None = None
+) -> Iterator[PreparedRequest]:
+    """Endless requests of the level `key`; the same arguments give the same ones, byte for byte.
 
-
-def prompt_ids(dataset: SyntheticDataset, key: int | str, index: int) -> list[int]:
-    """Token ids of prompt `index`: random, and led by the digits of the index in base `vocab_size`.
-
-    The digits keep the first `vocab_size` prompts of a level from sharing even one leading token, which a
-    prefix cache would match (random ids alone collide among a few hundred prompts), and a million of them
-    unique as far as their length allows.
+    `prompts` is what `make_prompts` made of the workload's dataset; None: made here, lengths by estimate.
     """
-    vocab, length = dataset.vocab_size, dataset.input_tokens
-    rng = random.Random(f"{dataset.seed}/{key}/{index}")
-    ids = rng.choices(range(vocab), k=length)
-    offset = random.Random(f"{dataset.seed}/{key}").randrange(vocab)
-    rest, told = index, 1
-    for position in range(length):
-        rest, digit = divmod(rest, vocab)
-        ids[position] = (digit + offset) % vocab
-        told *= vocab
-        if told >= _UNIQUE_PROMPTS:
-            break
-    return ids
+    supply = prompts or make_prompts(workload, Path.cwd())
+    body = {"completion": _completion, "chat": _chat, "native": _native}[workload.api]
+    path, exact = PATHS[workload.api], workload.sampling.exact
+    for index, prompt in enumerate(supply.level(key)):
+        content = json.dumps(body(prompt, workload.sampling, model), separators=(",", ":")).encode()
+        yield PreparedRequest(index, path, content, prompt.output_tokens, exact)
 
 
-def _openai_body(workload: Workload, ids: list[int], model: str) -> dict[str, Any]:
-    sampling = workload.sampling
+def _completion(prompt: Prompt, sampling: Sampling, model: str) -> dict[str, Any]:
+    content = prompt.text if prompt.ids is None else prompt.ids
+    return {"model": model, "prompt": content, "max_tokens": prompt.output_tokens} | _openai(sampling)
+
+
+def _chat(prompt: Prompt, sampling: Sampling, model: str) -> dict[str, Any]:
+    messages = prompt.messages or [{"role": "user", "content": prompt.text}]
+    return {"model": model, "messages": messages, "max_completion_tokens": prompt.output_tokens} | _openai(sampling)
+
+
+def _openai(sampling: Sampling) -> dict[str, Any]:
     return {
-        "model": model,
-        "prompt": ids,
-        "max_tokens": workload.dataset.output_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "ignore_eos": sampling.ignore_eos,
+        **_parameters(sampling, seed="seed"),
         "stream": True,
         # Usage in every event: the only way to know how many tokens a chunk holds.
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
 
 
-def _native_body(workload: Workload, ids: list[int], model: str) -> dict[str, Any]:
-    sampling = workload.sampling
-    return {
-        "input_ids": ids,
-        "sampling_params": {
-            "max_new_tokens": workload.dataset.output_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "ignore_eos": sampling.ignore_eos,
-        },
-        "stream": True,
+def _native(prompt: Prompt, sampling: Sampling, model: str) -> dict[str, Any]:
+    content = {"text": prompt.text} if prompt.ids is None else {"input_ids": prompt.ids}
+    parameters = {"max_new_tokens": prompt.output_tokens} | _parameters(sampling, seed="sampling_seed")
+    return {**content, "sampling_params": parameters, "stream": True}
+
+
+def _parameters(sampling: Sampling, *, seed: str) -> dict[str, Any]:
+    """The parameters by SGLang's names; only the seed's differs between its APIs."""
+    told: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "ignore_eos": sampling.ignore_eos,
     }
+    if sampling.seed is not None:
+        told[seed] = sampling.seed
+    if sampling.stop:
+        told["stop"] = sampling.stop
+    if sampling.stop_token_ids:
+        told["stop_token_ids"] = sampling.stop_token_ids
+    return told

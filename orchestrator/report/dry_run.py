@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
 from launchers.base import Launcher, LaunchSpec, shell_command
 from launchers.sglang.inert import inert_knobs
 from orchestrator.config import SweepConfig
+from orchestrator.price import confirmation_cost, level_s, start_min, trial_s
+from orchestrator.prompts import prompt_warnings
 from orchestrator.report.progress import clock
 from orchestrator.search.candidate import Candidate, Configurations
+from orchestrator.search.repeats import RepeatPlan, plan_repeats
 from orchestrator.search.space import Knob
 from orchestrator.search.study import Study
 
-#: What a start of a model of hundreds of gigabytes takes on eight GPUs, minutes (reported: 5 to 10).
-_START_MIN = (5, 10)
-#: And of a tiny one on two CPU cores (0.3 to 0.5 seen).
-_CPU_START_MIN = (0.3, 1)
 _PORT = 30_000
 
 
@@ -28,12 +27,13 @@ def print_dry_run(
     launcher: Launcher,
     study: Study,
     nvlink: bool | None = None,
+    warnings: Sequence[str] = (),
 ) -> None:
     """Parameters with their conditions, the size of the space, the price, the first three commands.
 
     `written` is the file without its `simulated:` block: what real GPUs would be asked for. `study` is in
     memory: its draws are those of the sweep until results steer the sampler. `nvlink`: whether the GPUs are all
-    joined by NVLink, None where that is not known.
+    joined by NVLink, None where that is not known. `warnings`: what else is to be known of the prompts.
     """
 
     def out(text: str) -> None:
@@ -50,10 +50,16 @@ def print_dry_run(
         out("\nKnobs that cannot act here, or act little")
         for sentence in inert:
             out(f"  {sentence}")
+    warnings = (*prompt_warnings(config.workload, configurations.values()[0]), *warnings)
+    if warnings:
+        out("\nWarnings")
+        for sentence in warnings:
+            out(f"  {sentence}")
     out(f"\n{_size(configurations)}")
     out(f"Cost{' on real GPUs' if written.node.gpus else ''}: {_price(written)}")
     if launcher.simulated:
-        out(f"Cost of this simulated run: {config.budget.trials} starts, minutes on this machine.")
+        out(f"Cost of this simulated run: {_plan(config).launches} starts, minutes on this machine.")
+    out(_repeats(config))
     out("\nThe first three trials")
     baseline = configurations.baseline()
     _show(out, 0, "baseline", baseline, config, launcher)
@@ -100,23 +106,53 @@ def _node(config: SweepConfig) -> str:
 
 
 def _price(config: SweepConfig) -> str:
-    """Starts and node-hours: each trial is one start and one walk over the ladder."""
-    start_min = _START_MIN if config.node.gpus else _CPU_START_MIN
-    trials, ladder = config.budget.trials, config.workload.ladder
-    # The warm-up has a bound of its own, as long as the measured part's.
-    shortest, longest = config.workload.level.min_s, 2 * config.workload.level.max_s
-    low, high = (
-        trials * (minutes * 60 + len(ladder) * level_s) / 3600
-        for minutes, level_s in zip(start_min, (shortest, longest), strict=True)
-    )
+    """Starts and node-hours: each trial is one start and one walk over the ladder, but for the confirmation's."""
+    ladder = config.workload.ladder
+    plan = _plan(config)
+    whole, short = trial_s(config, len(ladder)), trial_s(config, 1)
+    full = plan.launches - plan.confirmations
+    low, high = ((full * a + plan.confirmations * b) / 3600 for a, b in zip(whole, short, strict=True))
+    minutes, seconds = start_min(config), level_s(config)
     text = (
-        f"{trials} starts at most, each measuring {len(ladder)} levels ({', '.join(load.text for load in ladder)}): "
-        f"{low:.1f} to {high:.1f} node-hours, at {start_min[0]:g} to {start_min[1]:g} min a start and "
-        f"{shortest:g} to {longest:g} s a level, warm-up included."
+        f"{plan.launches} starts at most, {full} of them measuring {len(ladder)} levels "
+        f"({', '.join(load.text for load in ladder)}): {low:.1f} to {high:.1f} node-hours, at {minutes[0]:g} to "
+        f"{minutes[1]:g} min a start and {seconds[0]:g} to {seconds[1]:g} s a level, warm-up included."
     )
     if config.budget.time_s is not None:
         text += f" The time budget ends it after {clock(config.budget.time_s)}."
     return text
+
+
+def _plan(config: SweepConfig) -> RepeatPlan:
+    return plan_repeats(config.repeats, config.budget.trials, confirmation_cost(config))
+
+
+def _repeats(config: SweepConfig) -> str:
+    """What the starts beyond the search are, what they cost, and what was asked for beyond that."""
+    wanted, plan = config.repeats, _plan(config)
+    parts = []
+    if plan.aa:
+        parts.append(f"{plan.aa} A/A start{'s' if plan.aa > 1 else ''} of the baseline")
+    if plan.sentinels:
+        parts.append(f"a sentinel (the baseline again) after candidates {', '.join(map(str, plan.sentinels))}")
+    if plan.rounds:
+        names = "finalist" if plan.finalists == 1 else f"{plan.finalists} finalists"
+        parts.append(f"a confirmation of {plan.rounds} rounds, the baseline and {names} each started afresh")
+    trials = config.budget.trials
+    if not parts:
+        text = f"none: {100 * wanted.share:g} % of {trials} trials pays for no repeat. The winner will be unconfirmed"
+    else:
+        text = (
+            f"{plan.searched} of {trials} trials are the search; {plan.cost:.1f} trials' worth of node-hours "
+            f"({100 * plan.cost / trials:.0f} %, at most {100 * wanted.share:g} %) go to {'; '.join(parts)}"
+        )
+    short = plan.finalists < wanted.finalists or plan.rounds < wanted.starts or plan.aa < wanted.aa
+    if short and wanted.share:
+        text += (
+            f". Asked for: {wanted.finalists} finalists, {wanted.starts} rounds, {wanted.aa} A/A; a larger "
+            "budget.trials or repeats.share pays for them"
+        )
+    return f"Repeats: {text}."
 
 
 def _show(

@@ -15,6 +15,7 @@ from launchers.sglang.launcher import SGLangLauncher
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row, by_trial, metric_value
+from orchestrator.analysis.winner import confirmations, winner
 from orchestrator.config import SweepConfig
 from orchestrator.results.store import Results, ResultStore
 
@@ -47,20 +48,16 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
     )
     if results.pareto.points:
         console.print(_front_table(config, results, simulated))
-    best = best_trial(config, trials)
+    best = winner(trials, config.score.objective, config.limits)
     if best is not None:
-        value = metric_value(trials[best], config.score.objective.metric)
-        console.print(
-            f"Best by {config.score.objective.metric}: trial {best}, {value:,.1f}. Launch it with",
-            markup=False,
-        )
+        console.print(_best_line(config, trials, best), markup=False)
         info = trials[best][0].trial
         console.print(f"\n    {info.launch_command}\n", markup=False, soft_wrap=True)
         if simulated:
             spec = LaunchSpec(config.model, info.requested_flags, {k: str(v) for k, v in info.requested_env.items()})
             command = shell_command(*SGLangLauncher(Path(), python="python").command(spec, _PORT))
             console.print(f"The same settings for a real SGLang:\n\n    {command}\n", markup=False, soft_wrap=True)
-    for finding in findings(rows):
+    for finding in findings(rows, config.score.objective):
         console.print(f"- {finding.text}", markup=False)
     console.print(f"\nFiles: {store.root}", markup=False)
     for path in (store.measurements_file, store.pareto_file, store.frontier_file):
@@ -68,20 +65,17 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
     console.print("  trials/, requests/, logs/, study.yaml, study.db", markup=False)
 
 
-def best_trial(config: SweepConfig, trials: Mapping[int, Sequence[Row]]) -> int | None:
-    """The complete, feasible trial with the best score; the earliest where several tie."""
+def _best_line(config: SweepConfig, trials: Mapping[int, Sequence[Row]], best: int) -> str:
     objective = config.score.objective
-    scored: dict[int, float] = {}
-    for ordinal, rows in trials.items():
-        value = metric_value(rows, objective.metric)
-        limits = ((metric_value(rows, limit.metric), limit) for limit in config.limits)
-        feasible = all(found is not None and limit.violation(found) <= 0 for found, limit in limits)
-        if rows[0].outcome.state == "complete" and value is not None and feasible:
-            scored[ordinal] = value
-    if not scored:
-        return None
-    sign = -1 if objective.direction == "maximize" else 1
-    return min(scored, key=lambda ordinal: (sign * scored[ordinal], ordinal))
+    found = confirmations([row for rows in trials.values() for row in rows], objective)
+    own = next((c for c in found if c.trial == best), None)
+    if own is not None:
+        return f"Best by {objective.metric}: trial {best}, {own.value:,.1f} as confirmed. Launch it with"
+    value = metric_value(trials[best], objective.metric)
+    figure = "" if value is None else f", {value:,.1f}"
+    if found:
+        return f"Best by {objective.metric}: trial {best}{figure}: no other was confirmed to be better. Launch it with"
+    return f"Best by {objective.metric}: trial {best}{figure}, unconfirmed. Launch it with"
 
 
 def fixed_settings(config: SweepConfig) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def pareto_front(
     """
     rows = list(rows)
     all_simulated(rows)
+    # Starts made again are no settings of their own.
+    rows = [row for row in rows if row.trial.repeats is None]
     candidates: list[ParetoPoint] = []
     excluded: dict[int, str] = {}
     for trial, group in by_trial(rows).items():
@@ -91,7 +93,7 @@ def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
         rate = row.output_tokens_per_s
         users = row.level.load.concurrency if row.level is not None else None
         # Users that an open loop has not, and what it gives is what it was asked for. A repeat would be a second point.
-        if rate is None or users is None or (row.level and row.level.load.repeat):
+        if rate is None or users is None or row.trial.repeats is not None or (row.level and row.level.load.repeat):
             continue
         if row.outcome.state in ("complete", "interrupted"):
             gpus = row.trial.gpus

@@ -117,7 +117,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _TRIAL = column("trial", _ORDINAL, "ordinal of the trial in the study, 0 for the baseline", required=True)
 _SIMULATED = column("simulated", _BOOL, "measured on a simulated server", required=True)
 _IDENTITY = column("identity", _TEXT, "hash of the canonical configuration", required=True)
-_ROLE = column("role", _TEXT, "baseline, candidate, ...", required=True)
+_ROLE = column("role", _TEXT, "baseline, candidate, sentinel or confirmation", required=True)
 _SETTINGS = (
     column("requested_flags", _TEXT, "server flags as asked for", json=True, required=True),
     column("requested_env", _TEXT, "environment as asked for", json=True, required=True),
@@ -149,6 +149,7 @@ MEASUREMENTS = TableSchema(
         column("optuna_number", _ORDINAL, "number of the trial in the Optuna storage"),
         _ROLE,
         column("repeat", _ORDINAL, "0 for the first measurement of this configuration", required=True),
+        column("repeats", _ORDINAL, "the trial whose configuration is started again; null in the search"),
         column("attempt", _ORDINAL, "which try at this trial, from 1", required=True),
         column("start_id", _TEXT, "the server start the level was measured on"),
         column("state", _TEXT, "of the trial: complete, failed, interrupted or infeasible", required=True),
@@ -182,6 +183,7 @@ MEASUREMENTS = TableSchema(
         column("stop_proven", _BOOL, "nothing of the server was left"),
         column("stop_report", _TEXT, "how it was stopped and what was left", json=True),
         column("outputs", _OUTPUTS, "greedy answers to the fixed prompts, asked all at once", unit="token ids"),
+        column("outputs_s", _REAL, "what the fixed prompts took, asked all at once and one by one", unit="s"),
         column("outputs_alone", _OUTPUTS, "the same asked one by one: of the baseline", unit="token ids"),
         column("output_agreement", _REAL, "share of the baseline's tokens that the answers repeat"),
         column("output_self_agreement", _REAL, "the same share of the baseline's own answers asked one by one"),
@@ -226,6 +228,7 @@ MEASUREMENTS = TableSchema(
         column("retracted_requests", _INT, "lost their place for want of KV memory; null where not told"),
         column("retraction_events", _INT, "times that this happened, by the log, all ranks' word for one counted once"),
         column("level_changes", pa.list_(_TEXT), "log lines of the level of settings changed or memory run short"),
+        column("repeated_prompts", _INT, "requests whose prompt the level had sent before; null where not known"),
         column("prompt_tokens", _INT, "of successful measured requests", unit="tokens"),
         column("cached_tokens", _INT, "of these, found in the prefix cache", unit="tokens"),
         column("output_tokens", _INT, "of successful measured requests", unit="tokens"),
@@ -291,6 +294,7 @@ REQUESTS = TableSchema(
         column("span_start_s", _REAL, f"level: first measured request, {_CLOCK}", unit="s", required=True),
         column("span_end_s", _REAL, f"level: last measured request done, {_CLOCK}", unit="s", required=True),
         column("completed", _BOOL, "level: ran to its end", required=True),
+        column("reasoning_tokens", _INT, "of output_tokens, those of thoughts, where the server tells", unit="tokens"),
     ),
 )
 

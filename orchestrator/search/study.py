@@ -17,6 +17,7 @@ from orchestrator.config import SweepConfig
 from orchestrator.search.candidate import Candidate, Configurations
 from orchestrator.search.distributions import distribution, from_optuna, to_optuna
 from orchestrator.search.remaining import Remaining
+from orchestrator.search.repeats import Repeat
 from orchestrator.search.sampling import generator, sampler
 from orchestrator.search.space import Knob
 from orchestrator.search.storage import StudyError, open_storage
@@ -89,8 +90,12 @@ class Study:
         return by_ordinal(self._trials())
 
     def counted(self) -> list[int]:
-        """Ordinals that used up budget: complete, failed for a reason of their own, or given up."""
-        return [ordinal for ordinal, attempts in sorted(self.launched().items()) if ended(attempts)]
+        """Ordinals of the search that used up budget: complete, failed for a reason of their own, or given up."""
+        return [
+            ordinal
+            for ordinal, attempts in sorted(self.launched().items())
+            if ended(attempts) and "repeats" not in attempts[-1].user_attrs
+        ]
 
     def running(self) -> list[int]:
         """Ordinals whose latest attempt is open or waits to be run again."""
@@ -132,11 +137,13 @@ class Study:
                 params = {k.name: from_optuna(k, stored[k.name]) for k in knobs if k.name in stored}
                 attrs = last.user_attrs
                 candidate = self.configurations.candidate(params)
-                found.append(Trial(ordinal, last.number, attrs["role"], attrs["attempt"], candidate))
+                repeated = (attrs.get("repeats"), attrs.get("repeat", 0))
+                found.append(Trial(ordinal, last.number, attrs["role"], attrs["attempt"], candidate, *repeated))
         return found
 
     def _enqueue_again(self, last: FrozenTrial) -> None:
-        attrs = {k: last.user_attrs[k] for k in ("ordinal", "role", "identity", "draw")}
+        kept = ("ordinal", "role", "identity", "draw", "repeats", "repeat")
+        attrs = {k: last.user_attrs[k] for k in kept if k in last.user_attrs}
         self._enqueue(stored_params(last), attempt=last.user_attrs["attempt"] + 1, **attrs)
 
     def _enqueue(self, params: dict[str, Any], **attrs: Any) -> None:
@@ -150,13 +157,31 @@ class Study:
         if not any(t.state is TrialState.WAITING for t in self._trials()):
             return None
         trial = self._study.ask()
-        baseline = trial.user_attrs["role"] == "baseline"
+        baseline = trial.user_attrs["role"] == "baseline" or trial.user_attrs.get("repeats") == 0
         candidate = self.configurations.baseline() if baseline else self._draw(trial)
         return self._opened(trial, candidate)
 
     def ask_baseline(self) -> Trial:
         """Trial 0: no parameters, so that nothing is said of the space's own values."""
         return self._launch(self._study.ask(), 0, 0, "baseline", self.configurations.baseline())
+
+    def ask_repeat(self, repeat: Repeat) -> Trial:
+        """The setting of an earlier trial once more, as a trial of its own."""
+        launched = self.launched()
+        of = launched[repeat.of][-1]
+        self._enqueue(
+            stored_params(of),
+            ordinal=max(launched) + 1,
+            draw=0,
+            identity=of.user_attrs["identity"],
+            role=repeat.role,
+            repeats=repeat.of,
+            repeat=repeat.number,
+            attempt=1,
+        )
+        trial = self.ask_again()
+        assert trial is not None
+        return trial
 
     def ask(self) -> Trial | None:
         """The next new configuration; None when the space is exhausted.
@@ -214,6 +239,8 @@ class Study:
             attrs["role"],
             attrs["attempt"],
             candidate,
+            attrs.get("repeats"),
+            attrs.get("repeat", 0),
             interruptions=sum(outcome is Outcome.INTERRUPTED for outcome, _ in before),
             failures=tuple(reason for outcome, reason in before if outcome is Outcome.RETRIED),
         )

@@ -1,11 +1,12 @@
 """Trials of ours and how they stand in Optuna: pure reading of its records.
 
 A trial is one launched configuration and has an *ordinal*: 0 is the baseline, 1, 2, ... the candidates. Each
-start of it is an Optuna trial with an *attempt*: 1, 2, ... What was never launched has no attempt.
+start of it is an Optuna trial with an *attempt*: 1, 2, ... What was never launched has no attempt. A setting that
+is launched once more to see how starts differ (`search.repeats`) is a trial of its own with an ordinal of its own.
 
-Counting rule: a launched trial counts towards the budget once it has its end: it is complete, cannot run, has
-failed for a reason of its own, or was given up after too many interruptions or failures. Those that run again,
-duplicates and refused configurations do not count.
+Counting rule: a launched trial of the search counts towards the budget once it has its end: it is complete, cannot
+run, has failed for a reason of its own, or was given up after too many interruptions or failures. Those that run
+again, duplicates and refused configurations do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from orchestrator.search.candidate import Candidate
 MAX_INTERRUPTIONS = 3
 #: A trial is given up once this many of its starts failed for a reason that another start may not meet, by role.
 #: Without a baseline nothing can be compared, so it gets one try more.
-MAX_FAILURES = {"baseline": 3, "candidate": 2}
+MAX_FAILURES = {"baseline": 3, "candidate": 2, "sentinel": 2, "confirmation": 2}
 
 
 class Outcome(StrEnum):
@@ -52,6 +53,9 @@ class Trial:
     #: 1 for the first start; each further one has the next number.
     attempt: int
     candidate: Candidate
+    #: The trial whose setting this starts again, and the how-manieth time; see `search.repeats.Repeat`.
+    repeats: int | None = None
+    repeat: int = 0
     #: How often it was interrupted before.
     interruptions: int = 0
     #: Why its earlier starts failed, those that were tried again.
@@ -112,6 +116,8 @@ def ends(launched: Mapping[int, list[FrozenTrial]]) -> dict[str, Told | None]:
     found: dict[str, Told | None] = {}
     for ordinal, attempts in launched.items():
         last = attempts[-1]
+        if "repeats" in last.user_attrs:
+            continue
         identity = last.user_attrs["identity"]
         if not ended(attempts):
             found[identity] = None

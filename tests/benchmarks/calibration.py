@@ -9,7 +9,6 @@ generator, and prints target, measured, error and acceptance length. Exit code 1
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,11 +18,13 @@ from pathlib import Path
 from launchers.base import LaunchSpec
 from launchers.simulated.launcher import SimulatedLauncher
 from launchers.simulated.profile import Profile, Target, load_profile
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelMetrics
+from orchestrator.datasets import RandomIds
 from orchestrator.offered_load import Load
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 ALLOWED_ERROR = 0.05
 
@@ -77,7 +78,7 @@ HEADER = (
 def workload_of(target: Target, profile: Profile) -> Workload:
     """The target's own workload; `min_s` is 0, so that exactly its requests are sent."""
     return Workload(
-        dataset=SyntheticDataset(
+        dataset=RandomIds(
             input_tokens=target.prompt_tokens,
             output_tokens=target.output_tokens,
             vocab_size=profile.engine.vocab_size,
@@ -100,7 +101,7 @@ def measure(target: Target, profile: Profile, launcher: SimulatedLauncher) -> Ou
     spec = LaunchSpec(profile.model, flags=flags, env=target.env, gpus=profile.hardware.gpus)
     with launcher.launch(spec, lambda phase: None, lambda: False) as server:
         workload = workload_of(target, profile)
-        record = asyncio.run(
+        record = loop.run(
             run_level(server.url, workload, Load(target.concurrency), model=server.model, api_key=server.api_key)
         )
     return Outcome(target, level_metrics(record))

@@ -30,8 +30,9 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator.benchmark.counters import flush_cache, scrape
 from orchestrator.benchmark.load import run_level
+from orchestrator.datasets import RandomIds
 from orchestrator.offered_load import Load
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 KEY = f"k3y{uuid.uuid4().hex}"
 TOKEN, OWNERS_TOKEN = f"hf_{uuid.uuid4().hex}", f"hf_{uuid.uuid4().hex}"
@@ -162,7 +163,7 @@ def test_its_environment_is_shown_without_secrets(started: Started) -> None:
 def test_a_level_is_measured_with_the_key_and_without_it_nothing_is(started: Started, tmp_path: Path) -> None:
     server = ready(started)
     workload = Workload(
-        dataset=SyntheticDataset(input_tokens=16, output_tokens=8, vocab_size=2048),
+        dataset=RandomIds(input_tokens=16, output_tokens=8, vocab_size=2048),
         concurrency=(2,),
         level=Level(requests_per_user=1, min_s=0.0, max_s=60.0, half_width=None, warmup_tolerance=None),
     )

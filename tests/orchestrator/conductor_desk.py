@@ -31,6 +31,7 @@ workload: {concurrency: [1, 4]}
 score: {metric: output_tokens_per_s, concurrency: 4}
 constraints: ["ttft_ms.p99@4 <= 150"]
 budget: {trials: 4}
+repeats: {share: 0}
 sampler: {kind: random, seed: 5}
 """
 Build = Callable[..., Row]
@@ -80,8 +81,12 @@ class Desk:
     def run(self, key: str, rate: float = 100.0, took_s: float = 10.0, **figures: Any) -> TrialPlan | None:
         """A whole trial on a node that does everything right; None where none is handed out."""
         plan = self.conductor.next(key)
-        if plan is None:
-            return None
+        if plan is not None:
+            self.carry_out(key, plan, rate, took_s, **figures)
+        return plan
+
+    def carry_out(self, key: str, plan: TrialPlan, rate: float, took_s: float = 10.0, **figures: Any) -> None:
+        """A trial that was handed out, on a node that does everything right."""
         start = self.start(plan)
         self.conductor.report(key, Report("ready", start=start))
         for load in plan.ladder:
@@ -89,7 +94,6 @@ class Desk:
                 self.measure(key, plan, start, load, rate=rate, **figures)
         self.now += took_s
         self.end(key, start, Outcome("complete"))
-        return plan
 
     def end(self, key: str, start: StartInfo, outcome: Outcome) -> None:
         self.conductor.end(key, Report("end", outcome=outcome, start=start))

@@ -43,6 +43,8 @@ def _row(
     failed: int = 0,
     total: int = 24,
     cache_state: CacheState = "flushed",
+    repeats: int | None = None,
+    repeat: int = 0,
 ) -> Row:
     """One row; `concurrency` may be a load, and None is a trial that ended without any level."""
     info = TrialInfo(
@@ -51,7 +53,8 @@ def _row(
         trial=trial,
         optuna_number=trial,
         role=role,
-        repeat=0,
+        repeat=repeat,
+        repeats=repeats,
         simulated=simulated,
         profile="tiny" if simulated else None,
         identity=f"id-{trial}",

@@ -20,11 +20,14 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator import config as schema
 from orchestrator.analysis.agreement import PROMPTS, judged
+from orchestrator.benchmark.datasets.files import FilePrompts
+from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import LevelReport, Stop
+from orchestrator.datasets import JSONL, RandomIds
 from orchestrator.node import NodeTrial
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 
 class Board:
@@ -32,6 +35,7 @@ class Board:
 
     def __init__(self) -> None:
         self.on_disk: list[Load] = []
+        self.prompts_given: Prompts | None = None
         self.levels: list[LevelReport] = []
         self.phases: list[str] = []
         self.logs: dict[str, bytes] = {}
@@ -51,6 +55,9 @@ class Board:
 
     def on_post_log(self, name: str, text: bytes) -> None:
         self.logs[name] = text
+
+    def on_prompts(self) -> Prompts | None:
+        return self.prompts_given
 
     def on_leave(self, node: str) -> None:
         pass
@@ -92,6 +99,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         gpus: int = 1,
         kept: Sequence[int] = (),
         logs: Path | None = None,
+        prompts: Prompts | None = None,
     ) -> tuple[list[Report], Board]:
         monkeypatch.setattr(orchestrator.node, "make_launcher", lambda settings, folder, cwd: launcher(folder))
         context = StudyContext(
@@ -100,7 +108,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             run_id="run-1",
             launcher=schema.SimulatedLauncher(profile="tiny"),
             workload=Workload(
-                dataset=SyntheticDataset(input_tokens=16, output_tokens=16, vocab_size=1900),
+                dataset=RandomIds(input_tokens=16, output_tokens=16, vocab_size=1900),
                 concurrency=(1, 4),
                 level=Level(
                     requests_per_user=2,
@@ -121,6 +129,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         variables = dict(env or {}) | ({"SIMULATED_FAULT": json.dumps(fault)} if fault else {})
         board, trial = Board(), NodeTrial.__new__(NodeTrial)
         board.on_disk = list(map(Load, kept))
+        board.prompts_given = prompts
         trials.append(trial)
         plan = TrialPlan(ordinal, 1, dict(flags or {}), variables, context.workload.ladder)
         trial.setup({"context": context, "board": board, "plan": plan})
@@ -165,6 +174,15 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
         assert "num_running_reqs" in posted.counters["name"].to_pylist()
     # What the prompts left in the prefix cache is gone when the first level begins.
     assert levels[0].metrics.cached_tokens == 0
+
+
+def test_the_drivers_prompts_are_sent_and_those_that_came_again_are_counted(run: Run) -> None:
+    prompts = FilePrompts(JSONL(path="of the driver"), [(f"aaaa bbbb {n}", 5) for n in range(7)])
+    _, board = run(prompts=prompts)
+    for report, requests in zip(board.levels, (1 * 3, 4 * 3), strict=True):
+        assert set(report.requests["prompt_tokens"].to_pylist()) == {3}
+        assert set(report.requests["output_tokens"].to_pylist()) == {5}
+        assert report.level.repeated_prompts == max(0, requests - 7)
 
 
 def test_only_levels_that_are_not_on_disk_are_measured(run: Run) -> None:

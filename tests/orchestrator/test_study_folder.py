@@ -228,6 +228,14 @@ def test_an_int_range_that_became_a_float_range_is_refused(store: ResultStore) -
     assert "  space.flags.steps.float: was absent, now [1, 5]" in str(caught.value).splitlines()
 
 
+def test_prompts_made_of_something_else_are_another_study(store: ResultStore) -> None:
+    first = open_folder(store, config(), "a.yaml", "digest")
+    assert open_folder(store, config(), "a.yaml", "digest") == first
+    with pytest.raises(StudyChanged, match=r"file, the corpus or the model's tokenizer has changed.*--fresh"):
+        open_folder(store, config(), "a.yaml", "another")
+    assert open_folder(store, config(), "a.yaml", "digest") == first
+
+
 @pytest.mark.parametrize("left", ["study.yaml", "study.id", "both"])
 @pytest.mark.parametrize("result", ["study.db", "trials", "journal", "requests"])
 def test_results_of_an_unknown_study_are_not_continued(store: ResultStore, left: str, result: str) -> None:

@@ -232,8 +232,76 @@ def test_a_file_that_cannot_be_read_gives_one_line(tmp_path: Path) -> None:
         (f"{SPACE}sampler:\n  kind: tpo\n", "f.yaml:6: sampler.kind: unknown kind 'tpo'; did you mean 'tpe'?"),
         (f"{SPACE}sampler:\n  seed: 1\n", "f.yaml:5: sampler.kind: this key is required; valid here: tpe, random"),
         (
-            f"{SPACE}workload:\n  dataset:\n    knd: synthetic\n",
+            f"{SPACE}workload:\n  dataset:\n    knd: text\n",
             "f.yaml:7: workload.dataset.knd: unknown key; did you mean 'kind'?",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    kind: shareprefix\n",
+            "f.yaml:7: workload.dataset.kind: unknown kind 'shareprefix'; did you mean 'shared_prefix'?",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset: {{kind: jsonl, path: x, vocab_size: 5}}\n",
+            "f.yaml:6: workload.dataset.vocab_size: unknown key; valid here: kind, output_tokens, path, reuse, seed",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset: {{kind: sharegpt}}\n",
+            "f.yaml:6: workload.dataset.path: this key is required",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    input_tokens: {{uniform: [512, 64]}}\n",
+            "f.yaml:7: workload.dataset.input_tokens.uniform: no length is from 512 to 64: the lower end is 1 or more, "
+            "and comes first",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    input_tokens: {{normal: {{mean: 5, std: 1, min: 9, max: 8}}}}\n",
+            "f.yaml:7: workload.dataset.input_tokens.normal: min 9 is above max 8",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    input_tokens: {{normal: {{mean: 500, std: 1, max: 80}}}}\n",
+            "f.yaml:7: workload.dataset.input_tokens.normal: the mean 500 is outside of 1 to 80",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    output_tokens: {{uniform: [1, 2], fixed: 3}}\n",
+            "f.yaml:7: workload.dataset.output_tokens: lengths are a number, or exactly one of uniform, normal, "
+            "lognormal",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    output_tokens: {{unifrom: [1, 2]}}\n",
+            "f.yaml:7: workload.dataset.output_tokens.unifrom: unknown key; did you mean 'uniform'?",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    input_tokens: 12.5\n",
+            "f.yaml:7: workload.dataset.input_tokens: lengths are a whole number, or one of {uniform: [64, 512]}, "
+            "{normal: {mean: 512, std: 64}} (given: 12.5)",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    input_tokens: 0\n",
+            "f.yaml:7: workload.dataset.input_tokens: Input should be greater than or equal to 1 (given: 0)",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    kind: shared_prefix\n    prefix_ratio: 1\n",
+            "f.yaml:8: workload.dataset.prefix_ratio: Input should be less than 1",
+        ),
+        (
+            f"{SPACE}workload:\n  dataset:\n    kind: shared_prefix\n    input_tokens: 1\n",
+            "f.yaml:8: workload.dataset.input_tokens: one token cannot be shared and unique: at least 2",
+        ),
+        (
+            f"{SPACE}workload:\n  api: chat\n  dataset:\n    kind: random_ids\n",
+            "f.yaml:8: workload.dataset.kind: a chat is text, and random_ids are none: take `text`, or another api",
+        ),
+        (
+            f"{SPACE}workload:\n  api: openai\n",
+            "f.yaml:6: workload.api: Input should be 'completion', 'chat' or 'native' (given: 'openai')",
+        ),
+        (
+            f"{SPACE}workload:\n  sampling: {{top_k: 0}}\n",
+            "f.yaml:6: workload.sampling.top_k: none is left to draw from: -1 for all, or 1 and more",
+        ),
+        (
+            f"{SPACE}workload:\n  sampling: {{stop_token_ids: [5]}}\n",
+            "f.yaml:6: workload.sampling.stop_token_ids: SGLang heeds none of them while ignore_eos is true: set that "
+            "to false, or leave them out",
         ),
         (
             f"{SPACE}workload:\n  concurrency: [1, 8, 2000]\n",

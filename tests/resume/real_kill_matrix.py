@@ -42,7 +42,7 @@ space:
   flags:
     schedule-policy: {{choices: [fcfs, lpm]}}
 workload:
-  dataset: {{kind: synthetic, input_tokens: 16, output_tokens: 64, vocab_size: 2000}}
+  dataset: {{kind: random_ids, input_tokens: 16, output_tokens: 64, vocab_size: 2000}}
   concurrency: [1, 2]
   level: {{requests_per_user: 4, min_s: 2, max_s: 20,
           half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}}

@@ -40,12 +40,12 @@ def test_the_gain_over_the_baseline_is_given_where_there_is_one(build_row: Build
     assert gain.data["gain_percent"] == pytest.approx(41.509, abs=1e-3)
     assert gain.text == (
         "At C=1 trial 2 gives 90.0 tok/s, +41.5 % on the baseline's 63.6, accept length 2.25: "
-        "speculative-algorithm=EAGLE3. Unconfirmed: one start of each."
+        "speculative-algorithm=EAGLE3. Unconfirmed: one start of each, and what starts differ by was not measured."
     )
     assert only(found, "baseline_best").data["concurrency"] == 128
 
 
-def test_a_gain_inside_the_unrest_of_the_starts_is_not_claimed(build_row: Build) -> None:
+def test_a_gain_inside_the_unrest_of_the_levels_is_a_tie(build_row: Build) -> None:
     def gain(half_width: float | None) -> Finding:
         baseline = build_row(0, 8, 100.0, role="baseline", half_width=3.0)
         [found] = [
@@ -53,15 +53,27 @@ def test_a_gain_inside_the_unrest_of_the_starts_is_not_claimed(build_row: Build)
         ]
         return found
 
-    # Together hypot(3, 4) = 5.
-    tie = gain(4.0)
-    assert (tie.kind, tie.data["unrest_percent"]) == ("gain_within_unrest", pytest.approx(5.0))
-    assert tie.text.startswith("At C=8 no gain can be told: the best, trial 1, gives 105.0 simulated tok/s, +5.0 % on")
-    assert "no better than ±5.0 %" in tie.text
-    assert gain(3.9).kind == "beats_baseline"
-    assert "+5.0 % (±4.9 % within the starts) on the baseline's 100.0" in gain(3.9).text
-    # Where the level was too short to tell, the start alone is named.
+    # Together about 4.9 % of the logarithm, and log 1.05 is 0.0488.
+    tie = gain(4.2)
+    assert (tie.kind, tie.data["gain_low_percent"] < 0) == ("tie", True)
+    assert tie.text.startswith("At C=8 no gain can be told: the best, trial 1, gives 105.0 simulated tok/s, +5.0 % (-0")
+    assert gain(3.5).kind == "beats_baseline"
+    assert "+5.0 % (+0.1 to +10.1 %) on the baseline's 100.0" in gain(3.5).text
+    # Where the level was too short to tell, the baseline's own unrest is all that is known.
     assert gain(None).kind == "beats_baseline"
+
+
+def test_a_gain_inside_what_starts_differ_by_is_a_tie(build_row: Build) -> None:
+    def best(rate: float) -> Finding:
+        rows = [build_row(0, 8, 100.0, role="baseline"), build_row(1, 8, rate)]
+        rows += [build_row(2, 8, 103.0, role="sentinel", repeats=0), build_row(3, 8, 97.0, role="sentinel", repeats=0)]
+        [found] = [f for f in findings(rows) if "gain_percent" in f.data]
+        return found
+
+    # The starts' standard deviation is 3.0 %; 4.3 of it times the root of 1 + 1/3 are 14.9 % of the logarithm.
+    assert best(110.0).kind == "tie"
+    assert best(120.0).kind == "beats_baseline"
+    assert "Unconfirmed: the best of a search looks better than it is." in best(120.0).text
 
 
 def test_speculation_within_the_unrest_makes_no_difference(build_row: Build) -> None:
@@ -73,7 +85,7 @@ def test_speculation_within_the_unrest_makes_no_difference(build_row: Build) -> 
     ]
     mixed = only(findings(rows), "speculation_mixed")
     assert mixed.text.startswith(
-        "Speculation pays at C=1 (+60.0 %), makes no difference beyond the starts' own unrest at C=8 (-2.5 %), best"
+        "Speculation pays at C=1 (+60.0 %), makes no difference that can be told at C=8 (-2.5 %), best"
     )
     rows[3] = build_row(1, 8, 380.0, flags=EAGLE3, half_width=5.0)
     assert "and costs at C=8 (-5.0 %)" in only(findings(rows), "speculation_mixed").text

@@ -153,6 +153,19 @@ def test_a_level_measured_on_a_warm_cache_is_told_and_not_compared(build_row: Bu
     assert only(found, "cache_unknown").data == {"levels": [(3, "C=8")]}
 
 
+def test_prompts_that_were_sent_again_are_told(build_row: Build) -> None:
+    rows = [build_row(1, 8), build_row(2, 8)]
+    assert rows[1].level is not None
+    again = dataclasses.replace(rows[1], level=dataclasses.replace(rows[1].level, repeated_prompts=1200))
+    none = dataclasses.replace(rows[0], level=dataclasses.replace(rows[1].level, repeated_prompts=0))
+    told = only(findings([none, again]), "repeated_prompts")
+    assert told.text == (
+        "The dataset had too few prompts for 1 level(s): up to 1,200 were sent again, and the prefix cache may have "
+        "known them (trial 2)."
+    )
+    assert "repeated_prompts" not in kinds(findings([rows[0], none]))
+
+
 def test_a_server_that_counts_otherwise_than_we_do_is_told(build_row: Build) -> None:
     def counted(number: int, server: int | None, client: int | None) -> Row:
         row = build_row(number, 8)

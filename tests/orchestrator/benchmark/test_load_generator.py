@@ -9,11 +9,13 @@ from aiohttp import web
 from stream_server import Answer, StreamServer, completion, event, good, good_answer, stream
 
 from orchestrator.analysis.validity import client_limit
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
+from orchestrator.datasets import RandomIds
 from orchestrator.offered_load import Load
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 DEADLINE_S = 120
 
@@ -22,7 +24,7 @@ def workload(
     requests_per_user: int = 2,
     *,
     timeout_s: float = 60,
-    api: str = "openai",
+    api: str = "completion",
     request_rate: tuple[float, ...] = (),
     arrivals: Any = None,
     **level: Any,
@@ -32,7 +34,7 @@ def workload(
     return Workload.model_validate(
         {
             "api": api,
-            "dataset": SyntheticDataset(input_tokens=4, output_tokens=4),
+            "dataset": RandomIds(input_tokens=4, output_tokens=4),
             "level": Level(requests_per_user=requests_per_user, **level),
             "request_timeout_s": timeout_s,
             "request_rate": request_rate,
@@ -46,7 +48,7 @@ def run(story: Awaitable[Any]) -> Any:
         async with asyncio.timeout(DEADLINE_S):
             return await story
 
-    return asyncio.run(bounded())
+    return loop.run(bounded())
 
 
 def level_of(answer: Answer, asked: Workload, load: int | Load, **options: Any) -> tuple[LevelRecord, StreamServer]:

@@ -108,7 +108,7 @@ def test_the_native_stream_tells_cached_tokens_and_verify_steps() -> None:
     assert (verdict.output_tokens, verdict.spec_verify_steps) == (512, 128)
 
 
-@pytest.mark.parametrize("api", ["openai", "native"])
+@pytest.mark.parametrize("api", ["completion", "native"])
 def test_reading_the_count_off_an_event_equals_parsing_it(api: str) -> None:
     """Spaces after the separators force the parser; the text holds what looks like a count."""
     trap = 'x","completion_tokens":99,"finish_reason":null,"text":"'
@@ -122,7 +122,7 @@ def test_reading_the_count_off_an_event_equals_parsing_it(api: str) -> None:
             choice = {"index": 0, "text": trap if n != 3 else "", "finish_reason": finish and "stop"}
             usage = {"prompt_tokens": 3, "completion_tokens": tokens}
             payloads.append({"id": "i", "choices": [choice], "usage": usage})
-    kind = OpenAIStream if api == "openai" else NativeStream
+    kind = OpenAIStream if api == "completion" else NativeStream
     compact = answer(kind(), [*map(event, payloads), DONE])
     spaced = answer(kind(), [*(b"data: " + json.dumps(p).encode() + b"\n\n" for p in payloads), DONE])
     assert compact == spaced
@@ -174,6 +174,41 @@ def test_tokens_without_text_are_output_when_the_server_counts_them() -> None:
     outputs, verdict = openai(completion("", 1), completion("", 2, "length"), DONE)
     assert outputs == [1, 2]
     assert (verdict.kind, verdict.output_tokens) == (None, 2)
+
+
+REASONED = (
+    event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "usage": None})
+    + event({"choices": [{"index": 0, "delta": {"reasoning_content": "Let me"}}], "usage": {"completion_tokens": 2}})
+    + event({"choices": [{"index": 0, "delta": {"reasoning_content": " see."}}], "usage": {"completion_tokens": 4}})
+    + event({"choices": [{"index": 0, "delta": {"reasoning_content": None, "content": "42"}}],
+             "usage": {"completion_tokens": 5}})
+    + event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 6}})
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"reasoning_tokens": 4, "completion_tokens_details": None},
+        {"completion_tokens_details": {"reasoning_tokens": 4}},
+    ],
+)
+def test_thoughts_are_output_and_the_first_of_them_is_the_first_token(told: dict[str, object]) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 6, **told}})
+    stream = OpenAIStream()
+    role, rest = REASONED.split(b"data: {", 2)[1:]
+    assert stream.feed(b"data: {" + role) == []
+    assert stream.feed(b"data: {" + rest)[0] == 2
+    stream.feed(usage + DONE)
+    _, verdict = stream.finish()
+    assert (verdict.output_tokens, verdict.reasoning_tokens, verdict.kind) == (6, 4, None)
+
+
+def test_a_server_that_tells_no_thoughts_had_none_that_are_known() -> None:
+    assert openai(*good_answer(4))[1].reasoning_tokens is None
+    meta = {"completion_tokens": 3, "reasoning_tokens": 2, "finish_reason": {"type": "length", "length": 3}}
+    _, verdict = answer(NativeStream(), [event({"text": "a", "meta_info": meta}), DONE])
+    assert verdict.reasoning_tokens == 2
 
 
 # Failures after HTTP 200

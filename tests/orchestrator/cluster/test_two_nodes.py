@@ -27,7 +27,7 @@ space:
     max-running-requests: {choices: [2, 4, 8]}
     schedule-policy: {choices: [fcfs, lpm]}
 workload:
-  dataset: {kind: synthetic, input_tokens: 16, output_tokens: 64}
+  dataset: {kind: random_ids, input_tokens: 16, output_tokens: 64}
   concurrency: [1, 4]
   level: {requests_per_user: 3, min_s: 1.5, max_s: 5,
           half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}

@@ -14,10 +14,11 @@ from ray.util.state import list_actors
 from orchestrator import cluster as ray_cluster
 from orchestrator import config as schema
 from orchestrator.board import start_board
+from orchestrator.datasets import RandomIds
 from orchestrator.node import NodeTrial
 from orchestrator.offered_load import Load
 from orchestrator.plan import Reservation, StudyContext, TrialPlan
-from orchestrator.workload import Level, SyntheticDataset, Workload
+from orchestrator.workload import Level, Workload
 
 DEADLINE_S = 60.0
 
@@ -50,7 +51,7 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         run_id="run-1",
         launcher=schema.SimulatedLauncher(profile="tiny", startup_speedup=100),
         workload=Workload(
-            dataset=SyntheticDataset(input_tokens=16, output_tokens=16),
+            dataset=RandomIds(input_tokens=16, output_tokens=16),
             concurrency=(2,),
             level=Level(requests_per_user=1, min_s=0.1, max_s=5, half_width=None, warmup_tolerance=None),
         ),

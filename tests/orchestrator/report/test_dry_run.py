@@ -16,13 +16,22 @@ from orchestrator.report.dry_run import print_dry_run
 from orchestrator.search.study import Study
 
 
-def printed(folder: Path, ranks: int, env: dict[str, Any], nvlink: bool | None = None) -> str:
+def printed(
+    folder: Path,
+    ranks: int,
+    env: dict[str, Any],
+    nvlink: bool | None = None,
+    flags: dict[str, Any] | None = None,
+    dataset: dict[str, Any] | None = None,
+    warnings: list[str] | None = None,
+) -> str:
     config = SweepConfig.model_validate(
         {
             "study": "s",
             "model": "m",
             "server": {"flags": {"tp-size": ranks}},
-            "space": {"flags": {"max-running-requests": {"choices": [4, 8]}}, "env": env},
+            "space": {"flags": {"max-running-requests": {"choices": [4, 8]}, **(flags or {})}, "env": env},
+            "workload": {"dataset": dataset or {}},
             "score": {"metric": "output_tokens_per_s", "concurrency": 8},
             "sampler": {"kind": "random", "seed": 0},
         }
@@ -30,7 +39,7 @@ def printed(folder: Path, ranks: int, env: dict[str, Any], nvlink: bool | None =
     launcher = SimulatedLauncher(folder, "tiny")
     study = Study(optuna.storages.InMemoryStorage(), "s", config, nvlink=bool(nvlink))
     console = Console(file=io.StringIO(), width=200)
-    print_dry_run(console, config, config, launcher, study, nvlink)
+    print_dry_run(console, config, config, launcher, study, nvlink, warnings or [])
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -39,6 +48,15 @@ def test_a_variable_of_nccl_on_one_rank_is_said_to_do_nothing(tmp_path: Path) ->
     knob = {"NCCL_PROTO": {"choices": [None, "LL"]}}
     assert "NCCL_PROTO does nothing here: the server has one rank" in printed(tmp_path, 1, knob)
     assert "cannot act" not in printed(tmp_path, 8, knob)
+
+
+def test_what_speculation_makes_of_random_ids_is_warned_about(tmp_path: Path) -> None:
+    flags = {"speculative-algorithm": {"choices": [None, "NGRAM"]}}
+    ids = {"kind": "random_ids"}
+    assert "what a drafter accepts of it means nothing" in printed(tmp_path, 1, {}, flags=flags, dataset=ids)
+    assert "Warnings" not in printed(tmp_path, 1, {}, flags=flags, dataset=ids | {"natural": True})
+    assert "Warnings" not in printed(tmp_path, 1, {}, dataset=ids)
+    assert "\n  the file is old\n" in printed(tmp_path, 1, {}, warnings=["the file is old"])
 
 
 @pytest.mark.parametrize("nvlink", [True, False])

@@ -30,7 +30,7 @@ SPACE = textwrap.dedent(
       flags:
         max-running-requests: {choices: [2, 4]}
     workload:
-      dataset: {kind: synthetic, input_tokens: 16, output_tokens: 64}
+      dataset: {kind: random_ids, input_tokens: 16, output_tokens: 64}
       concurrency: [1, 4]
       level: {requests_per_user: 2, min_s: 0.5, max_s: 5,
               half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}

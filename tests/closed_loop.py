@@ -9,7 +9,8 @@ from typing import Any
 
 from launchers.sglang.rules import judge
 from launchers.simulated.performance import PerformanceModel
-from launchers.simulated.profile import Profile
+from launchers.simulated.profile import Profile, Unrest
+from launchers.simulated.unrest import RestlessTimes
 
 
 @dataclass
@@ -45,14 +46,18 @@ def closed_loop(
     output_tokens: int,
     requests_per_user: int = 3,
     seed: int = 0,
+    pace: float = 1.0,
+    restless: bool = False,
 ) -> Measured:
     """Prefill first, whole prompts up to the chunk size, then decode steps; each user asks anew at once.
 
     Throughput is over the window from the moment every user is past its first request (the warm-up)
-    until the first user has none left, as the load generator defines it.
+    until the first user has none left, as the load generator defines it. Every step is `pace` times as long; with
+    `restless` this is one start among others, by the profile's unrest.
     """
     model, running_limit = model_of(profile, flags, env)
     rng = random.Random(seed)
+    times = RestlessTimes(model, profile.unrest if restless else Unrest(), rng)
     per_batch = max(1, profile.engine.chunked_prefill_size // prompt_tokens)
     waiting = [_Request(user, 0) for user in range(concurrency)]
     running: list[_Request] = []
@@ -83,13 +88,13 @@ def closed_loop(
         batch = waiting[: min(per_batch, running_limit - len(running))]
         if batch:
             del waiting[: len(batch)]
-            clock_s += model.prefill_s(len(batch) * prompt_tokens, len(batch))
+            clock_s += pace * times.prefill_s(len(batch) * prompt_tokens, len(batch))
             running += batch
             for request in batch:
                 gain(request, 1)
             continue
         context = sum(prompt_tokens + request.done for request in running)
-        clock_s += model.decode_s(len(running), context)
+        clock_s += pace * times.decode_s(len(running), context)
         for request in list(running):
             gained = model.accept_tokens(rng)
             gained_all, steps = gained_all + gained, steps + 1

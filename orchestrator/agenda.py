@@ -1,0 +1,156 @@
+"""What is launched next, and when the study is over: the budget, divided between the search and its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+from orchestrator.analysis.noise import rounds_needed
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.winner import feasible_value, floor_of
+from orchestrator.config import SweepConfig
+from orchestrator.price import confirmation_cost
+from orchestrator.search.repeats import (
+    Launched,
+    RepeatPlan,
+    confirmation_due,
+    confirmations_left,
+    current_confirmations,
+    more_rounds,
+    plan_repeats,
+    sentinel_due,
+)
+from orchestrator.search.study import Study, Trial
+
+Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
+
+
+class Agenda:
+    """Hands out the next trial. The search's state is Optuna's; `known` are the rows of every trial that has an end."""
+
+    def __init__(self, config: SweepConfig, study: Study, known: Mapping[int, Sequence[Row]]) -> None:
+        self._config = config
+        self._study = study
+        self._known = known
+        self._searched: Why | None = None
+        #: Why no further trial is handed out; None while the study goes on.
+        self.ended: Why | None = None
+
+    @property
+    def plan(self) -> RepeatPlan:
+        """How the budget is divided, as far as is known now."""
+        config, launched = self._config, self._launched()
+        cost = self._confirmation_cost()
+        current = current_confirmations(launched)
+        past = sum(t.role == "confirmation" for t in launched) - len(current)
+        plan = plan_repeats(config.repeats, config.budget.trials, cost, past * cost)
+        searched = [row for rows in self._known.values() for row in rows if row.trial.role != "confirmation"]
+        floor = floor_of(searched, config.score.objective.metric)
+        if floor is None:
+            return plan
+        return more_rounds(plan, rounds_needed(floor, config.repeats.gap, config.repeats.power), cost)
+
+    def _confirmation_cost(self) -> float:
+        """A start that measures the score's level alone, in whole trials: as the baseline took, once that is known."""
+        rows = self._known.get(0) or ()
+        levels = {row.level.load: row.level.level_wall_s for row in rows if row.level}
+        score = self._config.score.objective.metric.load
+        if not set(self._config.workload.ladder) <= set(levels):
+            return confirmation_cost(self._config)
+        start = rows[0].start
+        around_s = (start.startup_wall_s or 0.0) + (start.teardown_s or 0.0)
+        whole_s = sum(levels[load] for load in self._config.workload.ladder)
+        return (around_s + levels[score]) / (around_s + whole_s)
+
+    def _launched(self) -> list[Launched]:
+        objective, limits = self._config.score.objective, self._config.limits
+        sign = 1 if objective.direction == "maximize" else -1
+        found = []
+        for ordinal, attempts in self._study.launched().items():
+            attrs = attempts[-1].user_attrs
+            rows = self._known.get(ordinal)
+            value = feasible_value(rows, objective, limits) if rows else None
+            if value is None and ordinal == 0 and rows:
+                # What does not meet a constraint is beaten by all that do.
+                value = -sign * float("inf")
+            merit = None if value is None else sign * value
+            found.append(
+                Launched(ordinal, attrs["role"], attrs.get("repeats"), attrs.get("repeat", 0), merit),
+            )
+        return found
+
+    def remaining(self, live: Collection[Trial]) -> int:
+        """Trials of the search that the budget still holds, those that run now taken off."""
+        return self.plan.searched - len(self._study.counted()) - sum(trial.repeats is None for trial in live)
+
+    def confirmations_left(self) -> int:
+        """Starts that the confirmation still takes, were the search over now."""
+        launched = self._launched()
+        return confirmations_left(self.plan, launched) if launched else 0
+
+    def left(self, live: Collection[Trial]) -> int:
+        """Starts still to come, those that run now taken off; about, before the search is over."""
+        plan, launched = self.plan, self._launched()
+        sentinels = plan.aa + len(plan.sentinels) - sum(trial.role == "sentinel" for trial in launched)
+        over = self._searched is not None or self.remaining(live) <= 0
+        confirmations = self.confirmations_left() if over else plan.confirmations
+        return max(0, self.remaining(live)) + max(0, sentinels) + confirmations
+
+    def nothing_left(self) -> bool:
+        """Whether the study was over before this run: nothing need be started to know it."""
+        launched = self._launched()
+        if self._study.running() or not launched or self.remaining(()) > 0:
+            return False
+        if sentinel_due(self.plan, launched) is None and confirmation_due(self.plan, launched) is None:
+            self.ended = "budget"
+        return self.ended is not None
+
+    def next(self, live: Collection[Trial], baseline_up: bool, search_time: bool, any_time: bool) -> Trial | None:
+        """The next trial; None when there is none now, `ended` says whether for good.
+
+        `search_time` and `any_time`: whether the time budget has room for another trial of the search, with the
+        confirmation after it, and for another start at all.
+        """
+        if self.ended:
+            return None
+        if not any_time:
+            self.ended = "time"
+            return None
+        again = self._study.ask_again()
+        if again is not None:
+            return again
+        launched = self._launched()
+        if not launched:
+            return self._study.ask_baseline()
+        if not baseline_up:
+            return None  # what cannot start at all is not searched
+        repeat = sentinel_due(self.plan, launched)
+        if repeat is not None:
+            return self._study.ask_repeat(repeat)
+        return self._next_of_search(live, search_time) or self._next_of_confirmation(live)
+
+    def _next_of_search(self, live: Collection[Trial], time: bool) -> Trial | None:
+        if self._searched is not None:
+            return None
+        why: Why = "budget"
+        if not time:
+            why = "time"
+        elif self.remaining(live) > 0:
+            trial = self._study.ask()
+            if trial is not None:
+                return trial
+            why = "exhausted"
+        # Who the finalists are depends on those that still run.
+        if not live:
+            self._searched = why
+        return None
+
+    def _next_of_confirmation(self, live: Collection[Trial]) -> Trial | None:
+        if self._searched is None:
+            return None
+        repeat = confirmation_due(self.plan, self._launched())
+        if repeat is not None:
+            return self._study.ask_repeat(repeat)
+        if not live:
+            self.ended = self._searched
+        return None

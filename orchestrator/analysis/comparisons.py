@@ -1,0 +1,215 @@
+"""Settings beside each other, load by load: the best against the baseline, speculation against none. Pure.
+
+Each comparison counts what the two levels' own unrest and what starts of one setting differ by make of it
+(`analysis.noise`); a difference inside that is a tie, and is called one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from orchestrator.analysis.finding import Finding, ladder_of, settings_text
+from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
+from orchestrator.analysis.objectives import Metric
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.winner import floor_of
+from orchestrator.benchmark.intervals import Interval
+from orchestrator.offered_load import Load
+
+#: What starts differ by is not known: no setting was started twice.
+_ONE_START = "one start of each, and what starts differ by was not measured"
+_SEARCHED = "the best of a search looks better than it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A row's throughput beside another."""
+
+    row: Row
+    value: float
+    base: float
+    ratio: Interval
+
+    @property
+    def tie(self) -> bool:
+        """Whether nothing can be told; where nothing is known of the spread, only of equals."""
+        return self.ratio.holds(1.0)
+
+    @property
+    def percent(self) -> str:
+        """`+5.0 %`, with the interval where there is one: `+5.0 % (+1.2 to +9.1 %)`."""
+        text = f"{percent(self.ratio.mean)} %"
+        if self.ratio.low == self.ratio.high:
+            return text
+        return f"{text} ({percent(self.ratio.low)} to {percent(self.ratio.high)} %)"
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The figures of it."""
+        assert self.row.level is not None
+        return {
+            "concurrency": self.row.level.load.concurrency,
+            "trial": self.row.trial.trial,
+            "output_tokens_per_s": self.value,
+            "gain_percent": 100 * (self.ratio.mean - 1),
+            "gain_low_percent": 100 * (self.ratio.low - 1),
+            "gain_high_percent": 100 * (self.ratio.high - 1),
+            "accept_length": self.row.level.metrics.accept_length,
+        }
+
+
+def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: Load | None = None) -> list[Finding]:
+    """Best candidate against the baseline at each concurrency, by output tokens/s in full concurrency.
+
+    Nothing is said of `known_at`, where a confirmation has told it.
+    """
+    candidates = [row for row in rows if row.trial.role == "candidate"]
+    base = {c: value for c in ladder_of(rows) if (value := baseline_at(rows, c))}
+    if not base:
+        text = "There is no measured baseline: how much the best setting gains cannot be said."
+        return [Finding("no_baseline", text)] if rows else []
+    floors = {c: floor_at(rows, c) for c in base}
+    best = {c: _compared(*top, base[c], floors[c]) for c in base if (top := _best(candidates, c))}
+    if not best:
+        return [Finding("no_candidate", "No setting but the baseline was measured.")]
+    if all(found.value <= found.base for found in best.values()):
+        closest = ", ".join(
+            f"at C={c} trial {found.row.trial.trial} comes closest ({found.percent})" for c, found in best.items()
+        )
+        text = f"Nothing beats the baseline: {closest}."
+        data = {"baseline": {c: value.value for c, value in base.items()}, "best": {c: b.data for c, b in best.items()}}
+        return [Finding("nothing_beats_baseline", text, data)]
+    first = next(row.trial for row in rows if row.trial.role == "baseline")
+    common = {**first.requested_flags, **first.requested_env}
+    return [
+        _gain(found, unit, settings_text(found.row, common), floors[c] is not None)
+        for c, found in best.items()
+        if Load(c) != known_at
+    ]
+
+
+def _gain(found: Compared, unit: str, settings: str, starts_known: bool) -> Finding:
+    level = found.row.level
+    assert level is not None
+    concurrency, trial, accepted = level.load.concurrency, found.row.trial.trial, level.metrics.accept_length
+    data = found.data | {"baseline_output_tokens_per_s": found.base, "settings": settings}
+    if found.value <= found.base:
+        text = (
+            f"At C={concurrency} nothing beats the baseline's {number(found.base)} {unit}; "
+            f"trial {trial} comes closest ({found.percent})."
+        )
+        return Finding("baseline_best", text, data)
+    if found.tie:
+        text = (
+            f"At C={concurrency} no gain can be told: the best, trial {trial}, gives {number(found.value)} {unit}, "
+            f"{found.percent} on the baseline's {number(found.base)}: a tie. Longer levels (workload.level) or further "
+            "starts (repeats) would tell."
+        )
+        return Finding("tie", text, data)
+    text = (
+        f"At C={concurrency} trial {trial} gives {number(found.value)} {unit}, {found.percent} on the baseline's "
+        f"{number(found.base)}{'' if accepted is None else f', accept length {accepted:.2f}'}: {settings}. "
+        f"Unconfirmed: {_SEARCHED if starts_known else _ONE_START}."
+    )
+    return Finding("beats_baseline", text, data)
+
+
+def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
+    """Best speculative against best plain setting at each concurrency; nothing where it was never tried."""
+    searched = [row for row in rows if row.trial.repeats is None]
+    speculative = [row for row in searched if row.trial.speculative]
+    plain = [row for row in searched if not row.trial.speculative]
+    if not speculative:
+        return []
+    found: dict[int, Compared] = {}
+    for concurrency in ladder_of(searched):
+        fast, reference = _best(speculative, concurrency), _best(plain, concurrency)
+        if fast and reference:
+            found[concurrency] = _compared(*fast, _value(*reference), floor_at(rows, concurrency))
+    tried = len({row.trial.trial for row in speculative})
+    if not found:
+        text = f"Speculation was tried in {tried} trial(s), and none can be compared with a plain setting."
+        return [Finding("speculation_not_compared", text, {"trials": tried})]
+    data = {"levels": {c: one.data | {"plain_output_tokens_per_s": one.base} for c, one in found.items()}}
+    pays = [c for c, one in found.items() if one.ratio.mean > 1 and not one.tie]
+    ties = [c for c, one in found.items() if one.tie]
+    costs = [c for c in found if c not in pays + ties]
+    if not pays:
+        may_pay = any(found[c].ratio.mean > 1 for c in ties)
+        verdict = "No gain by speculation can be told" if may_pay else "Speculation did not pay"
+        text = f"{verdict}: the best of {tried} speculative trial(s) against the best plain one "
+        text += f"gives {_listed(found, costs + ties)}."
+        return [Finding("speculation_untold" if may_pay else "speculation_lost", text, data)]
+    text = f"Speculation pays at {_listed(found, pays)}"
+    text += f", makes no difference that can be told at {_listed(found, ties)}" if ties else ""
+    text += f" and costs at {_listed(found, costs)}" if costs else "" if ties else ", at every concurrency measured"
+    text += ", best speculative against best plain setting. Unconfirmed: one start of each."
+    return [Finding("speculation_mixed" if costs or ties else "speculation_won", text, data)]
+
+
+def floor_at(rows: Iterable[Row], concurrency: int) -> NoiseFloor | None:
+    """What the throughput of starts of one setting differs by at a concurrency."""
+    return floor_of(rows, Metric("output_tokens_per_s", None, Load(concurrency)))
+
+
+def baseline_at(rows: Iterable[Row], concurrency: int) -> Value | None:
+    """The baseline's throughput over all starts that measured the whole ladder; None where there is none."""
+    found = _rates([row for row in rows if row.trial.role in ("baseline", "sentinel")], concurrency)
+    if not any(row.trial.role == "baseline" for row, _ in found):
+        return None
+    widths = [_half_width(row) for row, _ in found]
+    rates = [rate for _, rate in found]
+    mean = math.exp(fmean(map(math.log, rates))) if len(rates) > 1 else rates[0]
+    return Value(mean, max((w for w in widths if w is not None), default=None), len(found))
+
+
+def number(value: float) -> str:
+    """Four digits."""
+    return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def percent(ratio: float) -> str:
+    """`+5.0` of 1.05."""
+    return f"{100 * (ratio - 1):+.1f}"
+
+
+def _compared(row: Row, rate: float, base: Value, floor: NoiseFloor | None) -> Compared:
+    return Compared(row, rate, base.value, ratio_of(_value(row, rate), base, floor))
+
+
+def _value(row: Row, rate: float) -> Value:
+    return Value(rate, _half_width(row))
+
+
+def _listed(found: Mapping[int, Compared], ladder: Sequence[int]) -> str:
+    parts = []
+    for concurrency in sorted(ladder):
+        one = found[concurrency]
+        accepted = one.row.level.metrics.accept_length if one.row.level else None
+        tail = "" if accepted is None else f", accept length {accepted:.2f}"
+        parts.append(f"C={concurrency} ({percent(one.ratio.mean)} %{tail})")
+    return ", ".join(parts)
+
+
+def _rates(rows: Iterable[Row], concurrency: int) -> list[tuple[Row, float]]:
+    """Rows of complete trials at this concurrency with their throughput, where it may be compared."""
+    return [
+        (row, rate)
+        for row in rows
+        if row.outcome.state == "complete"
+        and row.level is not None
+        and row.level.load == Load(concurrency)
+        and (rate := row.output_tokens_per_s) is not None
+    ]
+
+
+def _best(rows: Iterable[Row], concurrency: int) -> tuple[Row, float] | None:
+    # The earliest trial of equals.
+    return max(_rates(rows, concurrency), key=lambda found: (found[1], -found[0].trial.trial), default=None)
+
+
+def _half_width(row: Row) -> float | None:
+    return row.level.metrics.output_tokens_per_s_half_width if row.level else None

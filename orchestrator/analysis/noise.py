@@ -1,0 +1,131 @@
+"""How far starts of one and the same setting lie apart, and what differences that leaves to be told. Pure.
+
+Everything is reckoned on logarithms, so that a spread is relative and the same at 30 and at 3,000 tok/s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+
+import numpy as np
+
+from orchestrator.benchmark.intervals import Interval, student_t
+
+#: Degrees of freedom of a level's own half-width: batch means of eight batches at least, mostly of more.
+_WITHIN_FREEDOM = 20
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """One start of a setting that was started more than once; those of one round ran one after the other."""
+
+    setting: int
+    value: float
+    #: None for a start outside of any round.
+    round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """The standard deviation of the logarithm of one start's value: what starts differ by and what a level's own
+    unrest adds.
+    """
+
+    sd: float
+    #: How many independent comparisons it rests on.
+    freedom: int
+
+    @property
+    def smallest_gain(self) -> float:
+        """The relative difference of two single starts from which on one is told, at 95 %."""
+        return math.expm1(student_t(self.freedom) * self.sd * math.sqrt(2))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A measured value above 0 and half of its 95 % interval within its start; None where that is not known.
+
+    Of several starts of one setting: their geometric mean and the widest of their half-widths.
+    """
+
+    value: float
+    half_width: float | None = None
+    starts: int = 1
+
+    @property
+    def within_sd(self) -> float:
+        """Standard deviation of the logarithm, of the start's own unrest alone; 0 where it is not known."""
+        return (self.half_width or 0.0) / (_NORMAL_95 * self.value)
+
+
+def noise_floor(starts: Iterable[Repeated]) -> NoiseFloor | None:
+    """From repeated starts; None where no setting was repeated.
+
+    The residuals of log value = setting + round (least squares, two-way layout without interaction; Montgomery,
+    Design and Analysis of Experiments, 4.1, randomized complete blocks): what all starts of a round have in common,
+    such as a machine that is slower for an hour, is not noise between them.
+    """
+    kept = list(starts)
+    settings = {s: i for i, s in enumerate(dict.fromkeys(start.setting for start in kept))}
+    rounds = {r: i for i, r in enumerate(dict.fromkeys(start.round for start in kept if start.round is not None))}
+    design = np.zeros((len(kept), len(settings) + len(rounds)))
+    for row, start in enumerate(kept):
+        design[row, settings[start.setting]] = 1.0
+        if start.round is not None:
+            design[row, len(settings) + rounds[start.round]] = 1.0
+    freedom = len(kept) - int(np.linalg.matrix_rank(design)) if kept else 0
+    if freedom < 1:
+        return None
+    logs = np.log([start.value for start in kept])
+    fitted = design @ np.linalg.lstsq(design, logs, rcond=None)[0]
+    return NoiseFloor(math.sqrt(float(np.sum((logs - fitted) ** 2)) / freedom), freedom)
+
+
+def ratio_of(value: Value, base: Value, floor: NoiseFloor | None) -> Interval:
+    """value / base with its 95 % interval.
+
+    The variance of a start is the floor's, or that of its own level where that is more restless. Without a floor it
+    is only what the levels themselves show. Satterthwaite's degrees of freedom.
+    """
+    shared = 0.0 if floor is None else floor.sd**2
+    sides = [(side.within_sd**2, side.starts) for side in (value, base)]
+    from_floor = sum(shared / starts for own, starts in sides if own <= shared)
+    from_levels = sum(own / starts for own, starts in sides if own > shared)
+    variance = from_floor + from_levels
+    centre = math.log(value.value / base.value)
+    if variance <= 0:
+        return Interval(math.exp(centre), math.exp(centre), math.exp(centre))
+    doubt = from_levels**2 / _WITHIN_FREEDOM + (from_floor**2 / floor.freedom if floor else 0.0)
+    half = student_t(max(1, math.floor(variance**2 / doubt))) * math.sqrt(variance)
+    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+
+
+def paired_ratio_of(pairs: Sequence[tuple[float, float]], floor: NoiseFloor) -> Interval:
+    """Of (value, base) measured in rounds, one start each: the geometric mean of value / base and its 95 % interval.
+
+    `floor` is the one that these rounds are part of. Raises ValueError for no pair.
+    """
+    if not pairs:
+        raise ValueError("no pairs, no ratio")
+    centre = fmean(math.log(value / base) for value, base in pairs)
+    half = student_t(floor.freedom) * floor.sd * math.sqrt(2 / len(pairs))
+    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+
+
+def rounds_needed(floor: NoiseFloor, gap: float, power: float) -> int:
+    """Rounds after which a relative gap of `gap` is found with this probability at 95 % confidence.
+
+    The usual n = 2 (t + z)^2 sd^2 / delta^2 (Montgomery, 2.4), with the floor's degrees of freedom.
+    """
+    reach = student_t(floor.freedom) + NormalDist().inv_cdf(power)
+    return max(1, math.ceil(2 * (reach * floor.sd / math.log1p(gap)) ** 2))
+
+
+def gap_found(floor: NoiseFloor, rounds: int, power: float) -> float:
+    """The relative gap that so many rounds find with this probability: `rounds_needed` the other way round."""
+    reach = student_t(floor.freedom) + NormalDist().inv_cdf(power)
+    return math.expm1(reach * floor.sd * math.sqrt(2 / rounds))

@@ -1,0 +1,131 @@
+"""What the repeated starts showed: is the winner confirmed, how large is the noise, does the machine drift? Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from orchestrator.analysis.comparisons import number, percent
+from orchestrator.analysis.finding import Finding, settings_text
+from orchestrator.analysis.noise import Value, gap_found, ratio_of
+from orchestrator.analysis.objectives import Objective
+from orchestrator.analysis.rows import Row, by_trial, metric_value
+from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
+from orchestrator.benchmark.intervals import student_t
+
+#: Fewer points than this make no line.
+_FEWEST_POINTS = 4
+#: How surely the gap that is told would have been found.
+_POWER = 0.9
+
+
+def confirmed(rows: Sequence[Row], objective: Objective) -> list[Finding]:
+    """A sentence for each finalist that was started afresh beside the baseline."""
+    trials = by_trial(rows)
+    found = confirmations(rows, objective)
+    sign = -1 if objective.direction == "maximize" else 1
+    found.sort(key=lambda c: sign * c.value)
+    return [_confirmed(c, trials) for c in found]
+
+
+def _confirmed(found: Confirmation, trials: dict[int, list[Row]]) -> Finding:
+    base = trials[0][0].trial
+    settings = settings_text(trials[found.trial][0], {**base.requested_flags, **base.requested_env})
+    low, high = percent(found.ratio.low), percent(found.ratio.high)
+    gain = f"{percent(found.ratio.mean)} % ({low} to {high} %)"
+    where = f"{found.objective.metric}, {number(found.value)} against the baseline's {number(found.baseline)}"
+    how = f"in {found.rounds} rounds of fresh starts"
+    data = {
+        "trial": found.trial,
+        "rounds": found.rounds,
+        "value": found.value,
+        "baseline": found.baseline,
+        "gain_percent": 100 * (found.ratio.mean - 1),
+        "gain_low_percent": 100 * (found.ratio.low - 1),
+        "gain_high_percent": 100 * (found.ratio.high - 1),
+        "searched": found.searched,
+        "flattery_percent": 100 * found.flattery,
+        "settings": settings,
+    }
+    searched = found.searched / found.searched_baseline
+    flattery = f"The search had told {number(found.searched)}, {percent(searched)} %"
+    if found.verdict == "tie":
+        gap = 100 * gap_found(found.floor, found.rounds, _POWER)
+        text = (
+            f"Not confirmed: trial {found.trial} and the baseline tie {how}: {gain} by {where}. {flattery}. "
+            f"A gap of {gap:.1f} % would have been found nine times in ten: {settings}."
+        )
+        return Finding("confirmed_tie", text, data)
+    word = "Confirmed" if found.verdict == "better" else "Refuted"
+    text = f"{word} {how}: trial {found.trial} gives {gain} by {where}: {settings}. {flattery}."
+    return Finding(f"confirmed_{found.verdict}", text, data)
+
+
+def noise(rows: Sequence[Row], objective: Objective) -> list[Finding]:
+    """How far starts of one setting lie apart by the score."""
+    floor = floor_of(rows, objective.metric)
+    if floor is None:
+        return []
+    text = (
+        f"Starts of one and the same setting differ by {100 * floor.sd:.2f} % (standard deviation of "
+        f"{objective.metric}, {floor.freedom} degree{'s' if floor.freedom > 1 else ''} of freedom): between single "
+        f"starts less than {100 * floor.smallest_gain:.1f} % is a tie."
+    )
+    return [Finding("noise_floor", text, {"sd": floor.sd, "freedom": floor.freedom, "tie": floor.smallest_gain})]
+
+
+def within_start(rows: Sequence[Row], objective: Objective) -> list[Finding]:
+    """Whether two measurements of a load in one start lie further apart than the two levels say of themselves."""
+    load = objective.metric.load
+    again = dataclasses.replace(load, repeat=1)
+    by_load = {row.level.load: row for row in rows if row.trial.role == "baseline" and row.level is not None}
+    values = []
+    for row in (by_load.get(again), by_load.get(load)):
+        rate = row.output_tokens_per_s if row else None
+        if row is None or row.level is None or rate is None:
+            return []
+        values.append(Value(rate, row.level.metrics.output_tokens_per_s_half_width))
+    second, first = values
+    if first.half_width is None or second.half_width is None:
+        return []
+    ratio = ratio_of(second, first, None)
+    if ratio.holds(1.0):
+        return []
+    text = (
+        f"Measured twice in one start, the baseline gave {number(first.value)} and {number(second.value)} at "
+        f"{load.label}: {percent(ratio.mean)} %, more than the levels' own intervals allow. They are less sure than "
+        "they say; a longer warm-up or longer levels (workload.level) would help."
+    )
+    return [Finding("unsteady_within_start", text, {"first": first.value, "second": second.value})]
+
+
+def drift(rows: Sequence[Row], objective: Objective) -> list[Finding]:
+    """Whether the baseline's score moved over the study: the slope of its logarithm over time, at 95 %."""
+    points = []
+    for group in by_trial(rows).values():
+        info, value = group[0].trial, metric_value(group, objective.metric)
+        at = group[0].start.started_at
+        if (info.role == "baseline" or info.repeats == 0) and value is not None and at is not None:
+            points.append((at.timestamp(), math.log(value)))
+    if len(points) < _FEWEST_POINTS:
+        return []
+    mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
+    spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
+    if spread <= 0:
+        return []
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    freedom = len(points) - 2
+    left = math.fsum((y - mean_y - slope * (x - mean_x)) ** 2 for x, y in points) / freedom
+    doubt = student_t(freedom) * math.sqrt(left / spread)
+    if abs(slope) <= doubt:
+        return []
+    span_s = max(x for x, _ in points) - min(x for x, _ in points)
+    moved = math.expm1(slope * span_s)
+    text = (
+        f"The machine drifted: over {len(points)} starts of the baseline {objective.metric} moved by "
+        f"{100 * moved:+.1f} % in {span_s / 60:.0f} min. Trials far apart in time "
+        "are compared less surely than it seems."
+    )
+    return [Finding("drift", text, {"moved_percent": 100 * moved, "span_s": span_s, "starts": len(points)})]

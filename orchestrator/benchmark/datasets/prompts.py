@@ -1,0 +1,92 @@
+"""What every dataset gives: prompts by level and position, the same for the same seed. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.datasets import Bell, Lengths
+
+#: What tells the levels of a study apart, each with prompts of its own.
+Key = int | str
+_DRAWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt, in exactly one form: token ids, text, or the messages of a chat."""
+
+    #: Output tokens to ask for, at most.
+    output_tokens: int
+    ids: Sequence[int] | None = None
+    text: str | None = None
+    messages: Sequence[Mapping[str, Any]] | None = None
+
+
+class Prompts(ABC):
+    """A dataset ready to be asked for prompts. Picklable: it is made once, and travels to the nodes."""
+
+    #: Changes with whatever the prompts are made of beside the settings: files, corpus, tokenizer. None: nothing else.
+    digest: str | None = None
+    #: How many prompts of a level differ; later ones come again. None: no end.
+    unique: int | None = None
+    #: What a person should know of them, one line each.
+    warnings: tuple[str, ...] = ()
+
+    @abstractmethod
+    def prompt(self, key: Key, index: int) -> Prompt:
+        """Prompt `index`, from 0, of the level `key`."""
+
+    def level(self, key: Key) -> Iterator[Prompt]:
+        """All prompts of the level `key`, without end; each call and each process gives the same."""
+        return (self.prompt(key, index) for index in itertools.count())
+
+
+class Order:
+    """A shuffle of range(size), computed place by place: `seed` decides which."""
+
+    def __init__(self, seed: str, size: int) -> None:
+        rng = random.Random(seed)
+        self._size = size
+        self._offset = rng.randrange(size)
+        step = rng.randrange(1, size) if size > 1 else 1
+        while math.gcd(step, size) != 1:
+            step += 1
+        self._step = step
+
+    def __getitem__(self, place: int) -> int:
+        return (self._offset + place * self._step) % self._size
+
+
+def draw(lengths: Lengths, seed: str) -> int:
+    """One length in tokens. `seed` names the request and what the length is of."""
+    if lengths.fixed is not None:
+        return lengths.fixed
+    rng = random.Random(seed)
+    if lengths.uniform is not None:
+        return rng.randint(*lengths.uniform)
+    if lengths.normal is not None:
+        bell = lengths.normal
+        return _within(bell, lambda: rng.normalvariate(bell.mean, bell.std))
+    assert lengths.lognormal is not None, "checked when the file was read"
+    bell = lengths.lognormal
+    # The logarithm's parameters from the mean and the standard deviation of the lengths themselves.
+    variance = math.log1p((bell.std / bell.mean) ** 2)
+    center = math.log(bell.mean) - variance / 2
+    return _within(bell, lambda: rng.lognormvariate(center, math.sqrt(variance)))
+
+
+def _within(bell: Bell, sample: Callable[[], float]) -> int:
+    """A sample inside the limits: drawn again while it is outside, since cutting would heap lengths at the ends."""
+    high = math.inf if bell.max is None else bell.max
+    length = bell.min
+    for _ in range(_DRAWS):
+        length = round(sample())
+        if bell.min <= length <= high:
+            return length
+    return bell.min if bell.max is None else min(max(length, bell.min), bell.max)

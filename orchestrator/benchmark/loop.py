@@ -1,0 +1,26 @@
+"""The event loop that measurements run on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
+
+
+def run(story: Coroutine[Any, Any, T]) -> T:
+    """Like asyncio.run, on uvloop: it reads a socket for less than half of what asyncio's own loop takes.
+
+    Meanwhile the garbage collector leaves alone what was there before: to go through all that Ray and others have
+    loaded takes tens of milliseconds, in which no event is stamped.
+    """
+    gc.freeze()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(story)
+    finally:
+        gc.unfreeze()

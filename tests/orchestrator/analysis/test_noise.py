@@ -1,0 +1,100 @@
+"""What starts of one setting differ by, and which differences are told in spite of it."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from orchestrator.analysis.noise import (
+    NoiseFloor,
+    Repeated,
+    Value,
+    gap_found,
+    noise_floor,
+    paired_ratio_of,
+    ratio_of,
+    rounds_needed,
+)
+
+
+def test_the_floor_is_the_spread_of_what_was_started_again() -> None:
+    starts = [Repeated(0, math.exp(x)) for x in (0.00, 0.02, -0.02)]
+    floor = noise_floor(starts)
+    assert floor is not None
+    assert (floor.sd, floor.freedom) == (pytest.approx(0.02), 2)
+    # Two of another setting, however fast, add a degree of freedom; a single one says nothing.
+    more = noise_floor([*starts, Repeated(5, 300.0), Repeated(5, 300.0), Repeated(6, 7.0)])
+    assert more is not None
+    assert (more.sd, more.freedom) == (pytest.approx(0.02 * math.sqrt(2 / 3)), 3)
+
+
+def test_without_a_repeat_there_is_no_floor() -> None:
+    assert noise_floor([]) is None
+    assert noise_floor([Repeated(0, 10.0), Repeated(1, 20.0)]) is None
+    assert noise_floor([Repeated(0, 10.0, round=1), Repeated(1, 20.0, round=1)]) is None
+
+
+def test_what_a_round_has_in_common_is_no_noise() -> None:
+    # Each round is 10 % slower than the one before; in it the second setting is always 5 % faster.
+    rounds = [Repeated(setting, 100 * 0.9**n * (1.05 if setting else 1), n) for n in range(3) for setting in (0, 1)]
+    floor = noise_floor(rounds)
+    assert floor is not None
+    assert (floor.sd, floor.freedom) == (pytest.approx(0.0, abs=1e-12), 2)
+
+
+def test_the_spread_is_found_in_rounds_and_outside_of_them() -> None:
+    rng = random.Random(7)
+    starts = [Repeated(0, math.exp(rng.gauss(0, 0.01))) for _ in range(40)]
+    for number in range(40):
+        common = rng.gauss(0, 0.2)
+        starts += [Repeated(s, math.exp(common + rng.gauss(s, 0.01)), number) for s in (0, 1, 2)]
+    floor = noise_floor(starts)
+    assert floor is not None
+    # The effects of two settings beside the baseline's level, and those of 40 rounds, are taken off.
+    assert floor.freedom == 160 - 43
+    assert floor.sd == pytest.approx(0.01, rel=0.15)
+
+
+def test_each_side_brings_the_larger_of_floor_and_own_unrest() -> None:
+    floor = NoiseFloor(0.01, 10)
+
+    def width(a: float | None, b: float | None, starts: int = 1) -> float:
+        found = ratio_of(Value(110.0, a), Value(100.0, b, starts), floor)
+        assert found.mean == pytest.approx(1.1)
+        return math.log(found.high / found.low) / 2
+
+    assert width(None, None) == pytest.approx(2.228 * 0.01 * math.sqrt(2), rel=1e-3)
+    # A half-width of 0.5 % is below the floor; one of 5 % is far above it.
+    assert width(0.55, 0.5) == width(None, None)
+    assert width(5.5, None) > 0.05
+    # Four starts of the baseline are known twice as well as one.
+    assert width(None, None, 4) == pytest.approx(2.228 * 0.01 * math.sqrt(1.25), rel=1e-3)
+
+
+def test_without_a_floor_only_the_levels_themselves_count() -> None:
+    assert ratio_of(Value(110.0), Value(100.0), None).low == pytest.approx(1.1)
+    assert ratio_of(Value(110.0, 20.0), Value(100.0), None).holds(1.0)
+
+
+def test_rounds_make_a_paired_interval_narrower() -> None:
+    floor = NoiseFloor(0.01, 4)
+    three = paired_ratio_of([(103.0, 100.0)] * 3, floor)
+    assert three.mean == pytest.approx(1.03)
+    assert math.log(three.high / three.mean) == pytest.approx(2.776 * 0.01 * math.sqrt(2 / 3), rel=1e-3)
+    with pytest.raises(ValueError, match="no pairs"):
+        paired_ratio_of([], floor)
+
+
+def test_the_rounds_that_are_asked_for_find_the_gap_as_often_as_asked() -> None:
+    floor = NoiseFloor(0.02, 60)
+    rounds = rounds_needed(floor, gap=0.03, power=0.9)
+    assert gap_found(floor, rounds, 0.9) <= 0.03 < gap_found(floor, rounds - 1, 0.9)
+    rng = random.Random(3)
+
+    def found() -> bool:
+        pairs = [(math.exp(rng.gauss(math.log(1.03), 0.02)), math.exp(rng.gauss(0, 0.02))) for _ in range(rounds)]
+        return paired_ratio_of(pairs, floor).low > 1
+
+    assert sum(found() for _ in range(1000)) / 1000 == pytest.approx(0.9, abs=0.04)
