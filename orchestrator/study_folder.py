@@ -122,7 +122,7 @@ def move_aside(root: Path, lock: Path) -> Path | None:
 
 
 def as_data(config: SweepConfig) -> dict[str, Any]:
-    """The config as plain data, keys as in the file, defaults filled in, absent options left out."""
+    """The config as plain data, keys as in the file, defaults filled in, what is absent by default left out."""
     data: dict[str, Any] = _plain(config)
     # Merged in already, or without effect.
     data.pop("simulated", None)
@@ -157,11 +157,14 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Models as mappings without their unset options, tuples as lists; None as a value of a mapping stays."""
+    """Models as mappings without their unset options, tuples as lists; None as a value of a mapping stays.
+
+    An option that is None by default is unset; one that is not was set to it, and is kept as such.
+    """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        found = {field.alias or name: _plain(getattr(value, name)) for name, field in fields.items()}
-        return {name: inner for name, inner in found.items() if inner is not None}
+        found = {field.alias or name: (_plain(getattr(value, name)), field.default) for name, field in fields.items()}
+        return {name: inner for name, (inner, default) in found.items() if inner is not None or default is not None}
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

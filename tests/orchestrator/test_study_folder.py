@@ -392,3 +392,11 @@ def test_plain_data_keeps_null_as_a_value_and_drops_it_as_an_absent_option() -> 
     assert data["space"]["flags"]["b"]["when"] == {"python": None}
     assert "int" not in data["space"]["flags"]["b"]
     assert "time" not in data["budget"]
+
+
+def test_an_option_that_was_set_to_nothing_stays_so() -> None:
+    """A level without a target of precision, where the default is one."""
+    fixed = config(_set("workload", "level", "half_width", None))
+    back, _ = parse_sweep(dump(fixed), "study.yaml")
+    assert back.workload.level.half_width is None
+    assert as_data(back) == as_data(fixed)
