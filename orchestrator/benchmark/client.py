@@ -24,7 +24,7 @@ _DIGEST_PAUSE_S = 0.001
 #: One more slice at a time for so many waiting.
 _DIGEST_BACKLOG = 64
 #: Requests that are made and sent before the loop looks at its sockets again.
-_TURNS = 4
+_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True)

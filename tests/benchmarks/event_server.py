@@ -11,11 +11,11 @@ call of its own and a stamp of CLOCK_MONOTONIC just before it. `POST /reset` set
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import itertools
 import json
 import os
+import re
 import time
 from typing import cast
 
@@ -51,12 +51,9 @@ def writes(events: int, usage_at_end: bool = True, usage_always: bool = True) ->
     return out
 
 
-def _asked_for(body: bytes) -> tuple[bool, bool]:
-    """Whether a request wants the usage at the end, and in every event."""
-    with contextlib.suppress(ValueError, AttributeError):
-        options = json.loads(body).get("stream_options") or {}
-        return bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
-    return True, True
+#: What a request asks of the usage: none, at the end, in every event.
+_AT_END = re.compile(rb'"include_usage":\s*true')
+_ALWAYS = re.compile(rb'"continuous_usage_stats":\s*true')
 
 
 class Pace:
@@ -73,7 +70,8 @@ class Pace:
         """Make the answers, and forget what was sent."""
         for end, always in itertools.product((False, True), repeat=2):
             self.answers[end, always] = writes(events, end, always)
-        self.truth: list[dict[str, object]] = []
+        #: Body, arrival and departures of each request.
+        self.truth: list[tuple[bytes, float, list[float]]] = []
         #: Writes that the socket did not take whole.
         self.blocked = 0
 
@@ -117,11 +115,10 @@ class Connection(asyncio.Protocol):
         verb, path = head.split(b" ", 2)[:2]
         if verb == b"POST" and path == b"/v1/completions":
             self._sent_s = []
-            self._answer = self._pace.answers[_asked_for(body)]
-            key = hashlib.md5(body).hexdigest()
-            self._pace.truth.append({"key": key, "arrived_s": now_s, "sent_s": self._sent_s})
+            self._answer = self._pace.answers[_AT_END.search(body) is not None, _ALWAYS.search(body) is not None]
             self._pace.open[self] = None
             self.step()
+            self._pace.truth.append((body, now_s, self._sent_s))
         else:
             self._tell(verb, path.split(b"?")[0], body)
 
@@ -158,7 +155,11 @@ class Connection(asyncio.Protocol):
             self._pace.interval_s = asked["interval_ms"] / 1000
             told = {}
         elif path == b"/truth":
-            told = {"requests": self._pace.truth, "blocked": self._pace.blocked}
+            truth = [
+                {"key": hashlib.md5(body).hexdigest(), "arrived_s": arrived_s, "sent_s": sent_s}
+                for body, arrived_s, sent_s in self._pace.truth
+            ]
+            told = {"requests": truth, "blocked": self._pace.blocked}
         status = b"404 Not Found" if told is None else b"200 OK"
         data = json.dumps(told).encode()
         head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(data))
