@@ -44,7 +44,7 @@ class Agenda:
         current = current_confirmations(launched)
         past = sum(t.role == "confirmation" for t in launched) - len(current)
         plan = plan_repeats(config.repeats, config.budget.trials, cost, past * cost)
-        searched = [row for rows in self._known.values() for row in rows if row.trial.role != "confirmation"]
+        searched = [row for rows in list(self._known.values()) for row in rows if row.trial.role != "confirmation"]
         floor = floor_of(searched, config.score.objective.metric)
         if floor is None:
             return plan

@@ -175,8 +175,8 @@ class Conductor:
         trial = self._agenda.next(
             self.live.values(),
             self._baseline_up,
-            search_time=self._time_for(1 + self._agenda.confirmations_left()),
-            any_time=self._time_for(1),
+            search_time=self._time_for(lambda: 1 + self._agenda.confirmations_left()),
+            any_time=self._time_for(lambda: 1),
         )
         if trial is None:
             return None
@@ -186,14 +186,14 @@ class Conductor:
         self._keep(trial.ordinal, [level.load for level in levels if level and level.comparable])
         return self._plan(trial)
 
-    def _time_for(self, starts: int) -> bool:
+    def _time_for(self, starts: Callable[[], int]) -> bool:
         """Whether the time budget has room for so many more starts, one after the other on each node."""
         limit = self.config.budget.time_s
         if limit is None:
             return True
         spent = self._clock() - self._began
         each = max(self._trial_s[-3:]) if self._trial_s else 0.0
-        return spent + each * math.ceil(starts / max(1, self._nodes())) <= limit
+        return spent + each * math.ceil(starts() / max(1, self._nodes())) <= limit
 
     def _plan(self, trial: Trial) -> TrialPlan:
         return TrialPlan(
