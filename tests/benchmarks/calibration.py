@@ -9,7 +9,6 @@ generator, and prints target, measured, error and acceptance length. Exit code 1
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from launchers.base import LaunchSpec
 from launchers.simulated.launcher import SimulatedLauncher
 from launchers.simulated.profile import Profile, Target, load_profile
+from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelMetrics
@@ -97,7 +97,7 @@ def measure(target: Target, profile: Profile, launcher: SimulatedLauncher) -> Ou
     spec = LaunchSpec(profile.model, flags=flags, env=target.env, gpus=profile.hardware.gpus)
     with launcher.launch(spec, lambda phase: None, lambda: False) as server:
         workload = workload_of(target, profile)
-        record = asyncio.run(
+        record = loop.run(
             run_level(server.url, workload, target.concurrency, model=server.model, api_key=server.api_key)
         )
     return Outcome(target, level_metrics(record))
