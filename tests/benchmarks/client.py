@@ -12,7 +12,7 @@ nothing else: the floor for a client in Python on this machine, whatever its loa
 With `--server` the clients take turns on a real SGLang, as many users, prompts and output tokens each.
 
 sglang.benchmark.serving runs in the environment of `python3 -m launchers.sglang.cpu` (--sglang-python); aiperf in one
-of its own: `python3 -m venv aiperf && aiperf/bin/pip install aiperf` (--aiperf-python).
+of its own: `python3 -m venv .venv-aiperf && .venv-aiperf/bin/pip install aiperf` (--aiperf-python).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--requests-per-user", type=int, default=2)
     parser.add_argument("--clients", choices=CLIENTS, nargs="+", default=list(CLIENTS))
     parser.add_argument("--sglang-python", default=str(ROOT / ".venv-sglang/bin/python"))
-    parser.add_argument("--aiperf-python", default="aiperf/bin/python")
+    parser.add_argument("--aiperf-python", default=str(ROOT / ".venv-aiperf/bin/python"))
     parser.add_argument("--tokenizer", default=str(ROOT / ".venv-sglang/models/markov"), help="a local model folder")
     parser.add_argument("--server", help="URL of a running SGLang, instead of the paced server")
     parser.add_argument("--input-tokens", type=int, default=64, help="with --server: tokens of a prompt")

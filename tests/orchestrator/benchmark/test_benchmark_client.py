@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gc
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -450,3 +451,13 @@ def test_https_is_left_to_aiohttp() -> None:
             return await send(server.url.replace("http:", "https:"))
 
     assert run(story()).error_kind == "connect"
+
+
+def test_measurements_run_on_uvloop_and_leave_the_collector_as_it_was() -> None:
+    async def story() -> tuple[str, int]:
+        return type(asyncio.get_running_loop()).__module__, gc.get_freeze_count()
+
+    module, frozen = loop.run(story())
+    assert module.startswith("uvloop")
+    assert frozen > 0
+    assert gc.get_freeze_count() == 0
