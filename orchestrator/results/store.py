@@ -123,6 +123,9 @@ class ResultStore:
         files.write_table(self.level_requests_file(trial.trial, level.load), requests)
         if counters is not None:
             files.write_table(self.level_counters_file(trial.trial, level.load), counters)
+        else:
+            # Of an earlier measurement of this level.
+            self.level_counters_file(trial.trial, level.load).unlink(missing_ok=True)
         row = Row(trial, start, _UNFINISHED, level)
         files.write_table(self.level_file(trial.trial, level.load), measurements_table([row]))
 
