@@ -206,7 +206,7 @@ class Conductor:
         if trial.role == "confirmation":
             return (score,)
         # Once more in the same start: how far two levels of one server lie apart.
-        again = trial.role == "baseline" and self.config.repeats.aa and self.config.repeats.share
+        again = trial.role == "baseline" and self._agenda.plan.cost > 0
         return (*ladder, dataclasses.replace(score, repeat=1)) if again else ladder
 
     # ---- taking back -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from orchestrator.config import SweepConfig
+from orchestrator.datasets import Lengths
 from orchestrator.fields import value_key
 from orchestrator.lock import StudyBusy
 from orchestrator.results.files import StoreError, sync_folder, write_bytes
@@ -161,6 +162,8 @@ def _plain(value: Any) -> Any:
 
     An option that is None by default is unset; one that is not was set to it, and is kept as such.
     """
+    if isinstance(value, Lengths) and value.fixed is not None:
+        return value.fixed
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         found = {field.alias or name: (_plain(getattr(value, name)), field.default) for name, field in fields.items()}

@@ -36,6 +36,7 @@ SPACE = textwrap.dedent(
               half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}
     score: {metric: output_tokens_per_s, concurrency: 4}
     budget: {trials: 3}
+    repeats: {share: 0}
     sampler: {kind: random, seed: 0}
     """
 )
