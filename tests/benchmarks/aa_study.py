@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import yaml
+from kept import environment, keep
 
 from launchers.base import LaunchSpec
 from launchers.simulated.launcher import SimulatedLauncher
@@ -66,7 +68,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--gap", type=float, default=0.03, help="by how much B is faster, relative")
     parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--out", type=Path, help="an Arrow file for the figures")
     args = parser.parse_args()
+    about = environment()
     rounds: list[tuple[Value, Value, Value]] = []
     print(f"SIMULATED: {PROFILE}, tok/s at C={args.concurrency}, +- within the start")
     with tempfile.TemporaryDirectory(prefix="aa-study-") as name:
@@ -93,6 +97,9 @@ def main() -> None:
             f"{label}: {told} of {len(pairs)} pairs of single starts told apart; all together "
             f"x{whole.mean:.4f} ({whole.low:.4f} to {whole.high:.4f}): {verdict}"
         )
+    if args.out:
+        names = ("a", "a_again", "b")
+        keep([{n: asdict(v) for n, v in zip(names, values, strict=True)} for values in rounds], about, args.out)
 
 
 if __name__ == "__main__":

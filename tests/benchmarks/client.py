@@ -19,12 +19,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import importlib.metadata
 import itertools
 import json
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -35,8 +32,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
 from client_runs import ROOT, Job, figures, measure
+from kept import environment, keep
 
 from orchestrator.benchmark.metrics import distribution
 from orchestrator.benchmark.records import Distribution
@@ -167,21 +164,14 @@ def against_sglang(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def environment(options: argparse.Namespace) -> dict[str, Any]:
-    """When, where and with what it was measured."""
-    versions = {name: importlib.metadata.version(name) for name in ("uvloop", "httptools")}
+def versions(options: argparse.Namespace) -> dict[str, str]:
+    """Of what was measured."""
+    found = {name: importlib.metadata.version(name) for name in ("uvloop", "httptools")}
     for name, python in (("sglang", options.sglang_python), ("aiperf", options.aiperf_python)):
         if name in options.clients:
             ask = f"import importlib.metadata as m; print(m.version({name!r}))"
-            versions[name] = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout.strip()
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
-        "kernel": platform.release(),
-        "load_before": os.getloadavg(),
-        "python": platform.python_version(),
-        "versions": versions,
-    }
+            found[name] = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout.strip()
+    return found
 
 
 def main() -> None:
@@ -199,7 +189,7 @@ def main() -> None:
     parser.add_argument("--server", help="URL of a running SGLang, instead of the paced server")
     parser.add_argument("--input-tokens", type=int, default=64, help="with --server: tokens of a prompt")
     parser.add_argument("--rounds", type=int, default=3, help="with --server")
-    parser.add_argument("--out", type=Path, help="folder for the figures as JSON: results/client-benchmark, say")
+    parser.add_argument("--out", type=Path, help="an Arrow file for the figures")
     options = parser.parse_args()
     for client in ("sglang", "aiperf"):
         python = Path(vars(options)[f"{client}_python"])
@@ -207,7 +197,7 @@ def main() -> None:
             parser.error(f"there is no {python} for {client}: see above, or leave it out with --clients")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    about = environment(options)
+    about = environment() | {"versions": versions(options)}
     print(json.dumps(about))
     if options.server:
         rows = against_sglang(options)
@@ -220,10 +210,7 @@ def main() -> None:
                     rows.append(against_truth(client, url, users, interval_ms, options))
                     print(line(rows[-1]), flush=True)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        path = options.out / f"client-{about['date'].replace(':', '')}.json"
-        path.write_text(json.dumps({"about": about, "rows": rows}, indent=1))
-        print(path)
+        keep(rows, about, options.out)
 
 
 if __name__ == "__main__":

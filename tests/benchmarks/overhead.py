@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.feather as feather
+from kept import environment, keep
 
 ROOT = Path(__file__).parents[2]
 #: Simulated seconds of a start of the profile `tiny` without a drafter.
@@ -87,8 +87,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--trials", type=int, default=20, help="the study's budget")
     parser.add_argument("--start-s", type=float, default=10.0, help="wall seconds of a simulated start")
-    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--out", type=Path, help="an Arrow file for the figures")
     args = parser.parse_args()
+    about = environment()
     with tempfile.TemporaryDirectory() as folder:
         parts = divide(Path(folder) / "overhead", sweep(Path(folder), args.trials, args.start_s))
     total, trials = parts["total"], int(parts["trials"])
@@ -97,7 +98,7 @@ def main() -> None:
         print(f"{name:14}{parts[name]:9.2f} s{100 * parts[name] / total:7.2f} %{parts[name] / trials:9.3f} s a trial")
     print(f"{'once':14}{parts['once']:9.2f} s  before the first spawn and after the last tear-down")
     if args.out:
-        args.out.write_text(json.dumps(parts, indent=2) + "\n", encoding="utf-8")
+        keep([parts], about, args.out)
 
 
 if __name__ == "__main__":
