@@ -34,9 +34,9 @@ space:
     max-running-requests: {{int: [16, 64]}}
     schedule-policy: {{choices: [fcfs, lpm]}}
 workload:
-  concurrency: [1, 8, 32]
-  level: {{requests_per_user: 2, min_s: 4, max_s: 8}}
-score: {{metric: output_tokens_per_s, concurrency: 32}}
+  concurrency: [1, 8]
+  level: {{requests_per_user: 2, min_s: 3, max_s: 5}}
+score: {{metric: output_tokens_per_s, concurrency: 8}}
 budget: {{trials: {trials}}}
 """
 
