@@ -98,7 +98,11 @@ def of_study(folder: Path) -> list[Setting]:
     table = read_table(folder / "measurements.arrow", MEASUREMENTS)
     if table is None:
         raise SystemExit(f"{folder} has no measurements.arrow: name the folder of a finished study")
-    rows = [row for row in table.to_pylist() if row["state"] == "complete" and row["output_tokens_per_s"] is not None]
+    complete = [
+        row for row in table.to_pylist() if row["state"] == "complete" and row["output_tokens_per_s"] is not None
+    ]
+    # Starts made again, and levels, are no settings of their own.
+    rows = [row for row in complete if row["repeats"] is None and not row["level_repeat"]]
     by_trial: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         by_trial.setdefault(row["trial"], []).append(row)
