@@ -33,6 +33,7 @@ workload:
           half_width: null, warmup_tolerance: null, max_client_lag_ms: 10000}
 score: {metric: output_tokens_per_s, concurrency: 4}
 budget: {trials: 6}
+repeats: {share: 0}
 sampler: {kind: random, seed: 1}
 """
 DEADLINE_S = 150.0
