@@ -65,7 +65,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., OwnedProcess]]:
 
 
 def pids_of(process: OwnedProcess) -> list[int]:
-    line = until(lambda: next((x for x in process.tail().splitlines() if x.startswith("pids")), None))
+    def told() -> str | None:
+        # The whole line: a log may end within it.
+        lines = process.tail().splitlines(keepends=True)
+        return next((x for x in lines if x.startswith("pids ") and x.endswith("\n")), None)
+
+    line = until(told)
     return [int(word) for word in str(line).split()[1:]]
 
 
