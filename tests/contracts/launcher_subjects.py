@@ -37,6 +37,8 @@ class Failing:
     exit_code: int | None
     #: A part of the tail.
     says: str
+    #: How often it is tried: what else ends on the machine meanwhile may give it what it was to lack.
+    tries: int = 1
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ SGLANG = Subject(
             OutOfMemory,
             -9,
             "leave no GPU memory for the KV cache",
+            tries=3,
         ),
     },
 )
