@@ -16,9 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from orchestrator.benchmark.acceptance import Acceptance, from_counters, from_ranks, from_responses
 from orchestrator.benchmark.counters import delta
-from orchestrator.benchmark.distribution import distribution, weighted_distribution
+from orchestrator.benchmark.distribution import Counts, Values, distribution, weighted_distribution
 from orchestrator.benchmark.intervals import FEWEST_BATCHES, batch_means_interval
 from orchestrator.benchmark.precision import batches_of
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
@@ -46,6 +49,7 @@ def level_metrics(
     before, after = record.counters_before, record.counters_after
     lag = distribution(_ms(r.started_s - r.targeted_s for r in measured if r.targeted_s is not None))
     conduct = record.conduct
+    gaps, tokens_of_gaps = _joined(map(gaps_s, good), np.float64), _joined(map(tokens_per_gap, good), np.int64)
     return LevelMetrics(
         load=record.load,
         requests_total=len(measured),
@@ -66,8 +70,8 @@ def level_metrics(
         slo_attainment=attainment(measured, slo),
         ttft_ms=distribution(_ms(ttft_s(r) for r in good)),
         tpot_ms=distribution(_ms(tpot_s(r) for r in good)),
-        itl_ms=distribution(_ms(gap for r in good for gap in gaps_s(r))),
-        itl_per_token_ms=weighted_distribution((1000 * s, n) for r in good for s, n in token_gaps_s(r)),
+        itl_ms=distribution(1000 * gaps),
+        itl_per_token_ms=weighted_distribution(1000 * gaps / tokens_of_gaps, tokens_of_gaps),
         e2e_ms=distribution(_ms(r.finished_s - r.started_s for r in good)),
         normalized_latency_ms=distribution(_ms(normalized_latency_s(r) for r in good)),
         queue_time_ms=queue_time_ms(before, after),
@@ -191,24 +195,18 @@ def normalized_latency_s(request: RequestRecord) -> float | None:
     return _e2e_s(request) / request.output_tokens if request.output_tokens else None
 
 
-def gaps_s(request: RequestRecord) -> list[float]:
+def gaps_s(request: RequestRecord) -> Values:
     """Gaps between events. An event is a chunk, not a token."""
-    return [later - earlier for earlier, later in pairwise(request.event_s)]
+    return np.diff(np.asarray(request.event_s, np.float64))
 
 
-def token_gaps_s(request: RequestRecord) -> list[tuple[float, int]]:
-    """Inter-token latency: each gap between events shared out evenly over the tokens that ended it, with their number.
+def tokens_per_gap(request: RequestRecord) -> Counts:
+    """Tokens that came at the end of each gap: a gap over them is the inter-token latency, so many times.
 
     As sglang.bench_serving has it: a chunk of n tokens is n latencies of a n-th of its gap. Where the server told no
     count per event, the tokens of one are a mean and rounded, to one at least.
     """
-    found: list[tuple[float, int]] = []
-    for (earlier_s, later_s), (before, after) in zip(
-        pairwise(request.event_s), pairwise(request.event_tokens), strict=False
-    ):
-        tokens = max(1, round(after - before))
-        found.append(((later_s - earlier_s) / tokens, tokens))
-    return found
+    return np.maximum(1, np.rint(np.diff(np.asarray(request.event_tokens, np.float64)))).astype(np.int64)
 
 
 def queue_time_ms(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
@@ -265,6 +263,10 @@ def _client_counts(requests: Sequence[RequestRecord]) -> dict[str, int | None]:
         "client_prompt_tokens": sum(prompts) if whole and len(prompts) == len(requests) else None,
         "client_output_tokens": sum(r.output_tokens or 0 for r in requests) if whole else None,
     }
+
+
+def _joined(parts: Iterable[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+    return np.concatenate([np.empty(0, kind), *parts])
 
 
 def _count(value: float | None) -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,11 @@ from orchestrator.benchmark.distribution import distribution, weighted_distribut
 from orchestrator.benchmark.metrics import (
     accept_rate,
     acceptance,
+    gaps_s,
     level_metrics,
     metric_value,
     queue_time_ms,
-    token_gaps_s,
+    tokens_per_gap,
     tpot_s,
     ttft_s,
     window_half_width,
@@ -271,7 +273,8 @@ def test_a_metric_that_does_not_exist_is_an_error(name: str, stat: str | None) -
 def test_the_time_between_tokens_counts_each_token_of_a_chunk() -> None:
     """Chunks of 1, 3 and 2 tokens: the first ends no gap, of three tokens each waited 10 ms, of two 30 ms."""
     request = good(0.0, (0.1, 0.13, 0.19), 6, counts=(1.0, 4.0, 6.0))
-    assert token_gaps_s(request) == [(pytest.approx(0.01), 3), (pytest.approx(0.03), 2)]
+    assert gaps_s(request) == pytest.approx([0.03, 0.06])
+    assert tokens_per_gap(request).tolist() == [3, 2]
     found = level_metrics(level(request)).itl_per_token_ms
     assert found is not None
     assert found.mean == pytest.approx((3 * 10 + 2 * 30) / 5)
@@ -282,11 +285,11 @@ def test_the_time_between_tokens_counts_each_token_of_a_chunk() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 9)), min_size=1, max_size=60))
 def test_a_weighted_distribution_is_that_of_the_values_written_out(pairs: list[tuple[float, int]]) -> None:
     written_out = distribution([value for value, count in pairs for _ in range(count)])
-    weighted = weighted_distribution(pairs)
+    weighted = weighted_distribution(np.array([v for v, _ in pairs]), np.array([n for _, n in pairs]))
     assert written_out is not None
     assert weighted is not None
     assert dataclasses.astuple(weighted) == pytest.approx(dataclasses.astuple(written_out))
-    assert weighted_distribution([]) is None
+    assert weighted_distribution(np.empty(0), np.empty(0, np.int64)) is None
 
 
 def test_normalized_latency_is_the_whole_time_per_token() -> None:
