@@ -27,6 +27,8 @@ class Repeated:
     value: float
     #: None for a start outside of any round.
     round: int | None = None
+    #: Relative standard deviation that the level has of itself; 0 where it is not known.
+    within_sd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class NoiseFloor:
     sd: float
     #: How many independent comparisons it rests on.
     freedom: int
+    #: Of `sd`, what the levels say of themselves: the root mean square of their own relative standard deviations.
+    within_sd: float = 0.0
 
     @property
     def smallest_gain(self) -> float:
@@ -82,19 +86,19 @@ def noise_floor(starts: Iterable[Repeated]) -> NoiseFloor | None:
         return None
     logs = np.log([start.value for start in kept])
     fitted = design @ np.linalg.lstsq(design, logs, rcond=None)[0]
-    return NoiseFloor(math.sqrt(float(np.sum((logs - fitted) ** 2)) / freedom), freedom)
+    within_sd = math.sqrt(fmean(start.within_sd**2 for start in kept))
+    return NoiseFloor(math.sqrt(float(np.sum((logs - fitted) ** 2)) / freedom), freedom, within_sd)
 
 
 def ratio_of(value: Value, base: Value, floor: NoiseFloor | None) -> Interval:
     """value / base with its 95 % interval.
 
-    The variance of a start is the floor's, or that of its own level where that is more restless. Without a floor it
-    is only what the levels themselves show. Satterthwaite's degrees of freedom.
+    The variance of a start is the floor's, and what its level is more restless by than those that the floor was
+    measured with. Without a floor it is only what the levels themselves show. Satterthwaite's degrees of freedom.
     """
-    shared = 0.0 if floor is None else floor.sd**2
-    sides = [(side.within_sd**2, side.starts) for side in (value, base)]
-    from_floor = sum(shared / starts for own, starts in sides if own <= shared)
-    from_levels = sum(own / starts for own, starts in sides if own > shared)
+    shared, usual = (0.0, 0.0) if floor is None else (floor.sd**2, floor.within_sd**2)
+    from_floor = shared * (1 / value.starts + 1 / base.starts)
+    from_levels = sum(max(0.0, side.within_sd**2 - usual) / side.starts for side in (value, base))
     variance = from_floor + from_levels
     centre = math.log(value.value / base.value)
     if variance <= 0:

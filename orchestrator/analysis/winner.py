@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from orchestrator.analysis.noise import NoiseFloor, Repeated, noise_floor, paired_ratio_of
+from orchestrator.analysis.noise import NoiseFloor, Repeated, Value, noise_floor, paired_ratio_of
 from orchestrator.analysis.objectives import Constraint, Metric, Objective
 from orchestrator.analysis.rows import Row, by_trial, metric_value
 from orchestrator.benchmark.intervals import Interval
@@ -89,10 +89,19 @@ def floor_of(rows: Iterable[Row], metric: Metric) -> NoiseFloor | None:
         if value is None:
             continue
         if info.role == "confirmation" and info.repeats is not None:
-            starts.append(Repeated(info.repeats, value, info.repeat))
+            starts.append(Repeated(info.repeats, value, info.repeat, _within_sd(group, metric)))
         elif info.role in ("baseline", "sentinel"):
-            starts.append(Repeated(ordinal if info.repeats is None else info.repeats, value))
+            setting = ordinal if info.repeats is None else info.repeats
+            starts.append(Repeated(setting, value, within_sd=_within_sd(group, metric)))
     return noise_floor(starts)
+
+
+def _within_sd(rows: Sequence[Row], metric: Metric) -> float:
+    """What the level says of its own throughput; 0 where it does not, or of another metric."""
+    metrics = next((row.level.metrics for row in rows if row.level and row.level.load == metric.load), None)
+    if metrics is None or metric.name != "output_tokens_per_s" or not metrics.output_tokens_per_s:
+        return 0.0
+    return Value(metrics.output_tokens_per_s, metrics.output_tokens_per_s_half_width).within_sd
 
 
 def confirmations(rows: Iterable[Row], objective: Objective) -> list[Confirmation]:

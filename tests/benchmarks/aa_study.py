@@ -50,7 +50,7 @@ def measure(folder: Path, profile: str, concurrency: int, seed: int) -> Value:
     workload = Workload(
         dataset=RandomIds(input_tokens=64, output_tokens=32, vocab_size=facts.engine.vocab_size, seed=seed),
         concurrency=(concurrency,),
-        level=Level(requests_per_user=2, min_s=4, max_s=12),
+        level=Level(requests_per_user=2, min_s=4, max_s=5),
     )
     spec = LaunchSpec(facts.model, flags={"tp-size": facts.hardware.gpus}, env={}, gpus=facts.hardware.gpus)
     with launcher.launch(spec, lambda phase: None, lambda: False) as server:
@@ -82,7 +82,7 @@ def main() -> None:
             rounds.append((a, again, b))
             cells = (f"{v.value:8.1f} +-{100 * (v.half_width or 0) / v.value:4.1f} %" for v in (a, again, b))
             print(f"round {number + 1:2}:  A {next(cells)}   A {next(cells)}   B {next(cells)}", flush=True)
-    floor = noise_floor(Repeated(0, v.value) for a, again, _ in rounds for v in (a, again))
+    floor = noise_floor(Repeated(0, v.value, within_sd=v.within_sd) for a, again, _ in rounds for v in (a, again))
     if floor is None:
         raise SystemExit("one pair alone says nothing: use --pairs 2 or more")
     print(f"noise floor: {100 * floor.sd:.2f} %, {floor.freedom} degrees of freedom")

@@ -57,8 +57,8 @@ def test_the_spread_is_found_in_rounds_and_outside_of_them() -> None:
     assert floor.sd == pytest.approx(0.01, rel=0.15)
 
 
-def test_each_side_brings_the_larger_of_floor_and_own_unrest() -> None:
-    floor = NoiseFloor(0.01, 10)
+def test_a_level_adds_what_it_is_more_restless_by_than_those_of_the_floor() -> None:
+    floor = NoiseFloor(0.01, 10, within_sd=0.02)
 
     def width(a: float | None, b: float | None, starts: int = 1) -> float:
         found = ratio_of(Value(110.0, a), Value(100.0, b, starts), floor)
@@ -66,11 +66,17 @@ def test_each_side_brings_the_larger_of_floor_and_own_unrest() -> None:
         return math.log(found.high / found.low) / 2
 
     assert width(None, None) == pytest.approx(2.228 * 0.01 * math.sqrt(2), rel=1e-3)
-    # A half-width of 0.5 % is below the floor; one of 5 % is far above it.
-    assert width(0.55, 0.5) == width(None, None)
-    assert width(5.5, None) > 0.05
+    # A half-width of 3.9 % is a standard deviation of 2 %, as the floor's own levels had; one of 10 % is 5.1 %.
+    assert width(1.1 * 3.9, 3.9) == pytest.approx(width(None, None))
+    assert width(11.0, None) == pytest.approx(2.05 * math.sqrt(2 * 0.01**2 + 0.051**2 - 0.02**2), rel=0.03)
     # Four starts of the baseline are known twice as well as one.
     assert width(None, None, 4) == pytest.approx(2.228 * 0.01 * math.sqrt(1.25), rel=1e-3)
+
+
+def test_the_floor_knows_how_restless_its_own_levels_were() -> None:
+    floor = noise_floor([Repeated(0, 100.0, within_sd=0.01), Repeated(0, 101.0, within_sd=0.03)])
+    assert floor is not None
+    assert floor.within_sd == pytest.approx(math.sqrt((0.01**2 + 0.03**2) / 2))
 
 
 def test_without_a_floor_only_the_levels_themselves_count() -> None:
