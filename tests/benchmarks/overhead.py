@@ -24,6 +24,7 @@ from kept import environment, keep
 ROOT = Path(__file__).parents[2]
 #: Simulated seconds of a start of the profile `tiny` without a drafter.
 _TINY_START_S = 8.0
+_PARTS = ("start", "output check", "warm-up", "measuring", "tear-down", "around levels", "between trials")
 _SPACE = """
 study: overhead
 model: example/tiny
@@ -54,14 +55,14 @@ def sweep(folder: Path, trials: int, start_s: float) -> float:
 def divide(root: Path, wall_s: float) -> dict[str, float]:
     """Seconds by part, of all trials together."""
     levels = feather.read_table(root / "measurements.arrow").to_pandas()
-    parts = dict.fromkeys(("start", "output check", "warm-up", "measuring", "tear-down", "orchestration"), 0.0)
+    parts = dict.fromkeys(_PARTS, 0.0)
     ends = []
     for _, rows in sorted(levels.groupby("trial")):
         first = rows.iloc[0]
         parts["start"] += first.startup_wall_s
         parts["output check"] += first.outputs_s
         parts["tear-down"] += first.teardown_s
-        parts["orchestration"] += rows.level_wall_s.sum()
+        parts["around levels"] += rows.level_wall_s.sum()
         spawn_s = first.started_at.timestamp()
         ends.append((spawn_s, first.startup_wall_s + first.outputs_s + rows.level_wall_s.sum() + first.teardown_s))
     for file in sorted((root / "requests").glob("*.arrow")):
@@ -76,9 +77,9 @@ def divide(root: Path, wall_s: float) -> dict[str, float]:
             opened_s = level["span_start_s"][0].as_py()
             parts["warm-up"] += max(0.0, opened_s - begun_s)
             parts["measuring"] += ended_s - max(begun_s, opened_s)
-            parts["orchestration"] -= ended_s - begun_s
+            parts["around levels"] -= ended_s - begun_s
     ends.sort()
-    parts["orchestration"] += sum(after[0] - spawn - took for (spawn, took), after in itertools.pairwise(ends))
+    parts["between trials"] += sum(after[0] - spawn - took for (spawn, took), after in itertools.pairwise(ends))
     total = ends[-1][0] + ends[-1][1] - ends[0][0]
     return {**parts, "total": total, "once": wall_s - total, "trials": float(len(ends))}
 
@@ -94,7 +95,8 @@ def main() -> None:
         parts = divide(Path(folder) / "overhead", sweep(Path(folder), args.trials, args.start_s))
     total, trials = parts["total"], int(parts["trials"])
     print(f"SIMULATED, {trials} trials, {total:.1f} s from the first spawn to the last tear-down")
-    for name in ("start", "output check", "warm-up", "measuring", "tear-down", "orchestration"):
+    parts["orchestration"] = parts["around levels"] + parts["between trials"]
+    for name in (*_PARTS, "orchestration"):
         print(f"{name:14}{parts[name]:9.2f} s{100 * parts[name] / total:7.2f} %{parts[name] / trials:9.3f} s a trial")
     print(f"{'once':14}{parts['once']:9.2f} s  before the first spawn and after the last tear-down")
     if args.out:
