@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.analysis.noise import rounds_needed
@@ -25,6 +27,16 @@ from orchestrator.search.study import Study, Trial
 Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where the study stands."""
+
+    launched: list[Launched]
+    plan: RepeatPlan
+    #: Trials of the search that used up budget.
+    counted: int
+
+
 class Agenda:
     """Hands out the next trial. The search's state is Optuna's; `known` are the rows of every trial that has an end."""
 
@@ -33,13 +45,32 @@ class Agenda:
         self._study = study
         self._known = known
         self._searched: Why | None = None
+        self._standing: _Standing | None = None
+        #: The display's thread asks as well: what it reckons must not outlive a change.
+        self._lock = threading.Lock()
         #: Why no further trial is handed out; None while the study goes on.
         self.ended: Why | None = None
+
+    def changed(self) -> None:
+        """A trial was handed out, or has its end. In between nothing is reckoned twice: a display asks all the time."""
+        with self._lock:
+            self._standing = None
 
     @property
     def plan(self) -> RepeatPlan:
         """How the budget is divided, as far as is known now."""
-        config, launched = self._config, self._launched()
+        return self._now.plan
+
+    @property
+    def _now(self) -> _Standing:
+        with self._lock:
+            if self._standing is None:
+                launched = self._launched()
+                self._standing = _Standing(launched, self._plan(launched), len(self._study.counted()))
+            return self._standing
+
+    def _plan(self, launched: list[Launched]) -> RepeatPlan:
+        config = self._config
         cost = self._confirmation_cost()
         current = current_confirmations(launched)
         past = sum(t.role == "confirmation" for t in launched) - len(current)
@@ -81,16 +112,16 @@ class Agenda:
 
     def remaining(self, live: Collection[Trial]) -> int:
         """Trials of the search that the budget still holds, those that run now taken off."""
-        return self.plan.searched - len(self._study.counted()) - sum(trial.repeats is None for trial in live)
+        return self._now.plan.searched - self._now.counted - sum(trial.repeats is None for trial in live)
 
     def confirmations_left(self) -> int:
         """Starts that the confirmation still takes, were the search over now."""
-        launched = self._launched()
-        return confirmations_left(self.plan, launched) if launched else 0
+        now = self._now
+        return confirmations_left(now.plan, now.launched) if now.launched else 0
 
     def left(self, live: Collection[Trial]) -> int:
         """Starts still to come, those that run now taken off; about, before the search is over."""
-        plan, launched = self.plan, self._launched()
+        plan, launched = self._now.plan, self._now.launched
         sentinels = plan.aa + len(plan.sentinels) - sum(trial.role == "sentinel" for trial in launched)
         over = self._searched is not None or self.remaining(live) <= 0
         confirmations = self.confirmations_left() if over else plan.confirmations
@@ -98,7 +129,7 @@ class Agenda:
 
     def nothing_left(self) -> bool:
         """Whether the study was over before this run: nothing need be started to know it."""
-        launched = self._launched()
+        launched = self._now.launched
         if self._study.running() or not launched or self.remaining(()) > 0:
             return False
         if sentinel_due(self.plan, launched) is None and confirmation_due(self.plan, launched) is None:
@@ -116,10 +147,13 @@ class Agenda:
         if not any_time:
             self.ended = "time"
             return None
-        again = self._study.ask_again()
-        if again is not None:
-            return again
-        launched = self._launched()
+        trial = self._study.ask_again() or self._next_new(live, baseline_up, search_time)
+        if trial is not None:
+            self.changed()
+        return trial
+
+    def _next_new(self, live: Collection[Trial], baseline_up: bool, search_time: bool) -> Trial | None:
+        launched = self._now.launched
         if not launched:
             return self._study.ask_baseline()
         if not baseline_up:
@@ -148,7 +182,7 @@ class Agenda:
     def _next_of_confirmation(self, live: Collection[Trial]) -> Trial | None:
         if self._searched is None:
             return None
-        repeat = confirmation_due(self.plan, self._launched())
+        repeat = confirmation_due(self.plan, self._now.launched)
         if repeat is not None:
             return self._study.ask_repeat(repeat)
         if not live:

@@ -121,6 +121,7 @@ class Conductor:
             if not rows or rows[0].outcome.state == "interrupted":
                 self._give_up(trial)
         self.known.update(self.store.trials())
+        self._agenda.changed()
         starts = [row.start for row in self.known.get(0) or self.store.levels(0)]
         self._reference = next((start for start in reversed(starts) if start.outputs is not None), None)
         if 0 in self.known:
@@ -255,6 +256,7 @@ class Conductor:
         self.store.rebuild(self.config.objectives, self.config.limits)
         done = Finished(trial, outcome, tuple(rows), told.score)
         self.known[trial.ordinal] = rows
+        self._agenda.changed()
         self._on_end(done)
         if stops_study(outcome):
             self.finish("failed")
