@@ -35,6 +35,7 @@ from typing import Any
 from client_runs import ROOT, Job, figures, measure
 from kept import environment, keep
 
+from orchestrator.benchmark.counters import flush_cache
 from orchestrator.benchmark.metrics import distribution
 from orchestrator.benchmark.records import Distribution
 
@@ -147,6 +148,8 @@ def against_sglang(options: argparse.Namespace) -> list[dict[str, Any]]:
         for client in clients if number % 2 == 0 else reversed(clients):
             asked = users * options.requests_per_user
             job = Job(options.server, users, asked, options.events, options.input_tokens, model)
+            # The clients' prompts are the same in each round.
+            flush_cache(options.server)
             told, cost, _ = measure(client, job, options)
             rows.append({"client": client, "users": users, "round": number, "told": asdict(told), **asdict(cost)})
             print(

@@ -25,7 +25,8 @@ def environment() -> dict[str, Any]:
         "kernel": platform.release(),
         "load_before": os.getloadavg(),
         "python": platform.python_version(),
-        "command": " ".join(["python", *sys.argv]),
+        # Where things lie is the machine's own affair.
+        "command": " ".join(["python", *(Path(word).name if word.startswith("/") else word for word in sys.argv)]),
     }
 
 
