@@ -44,7 +44,7 @@ class Desk:
         config, _ = parse_sweep(SPACE, "conducted.yaml")
         self.config = SweepConfig.model_validate({**config.model_dump(by_alias=True), **(changes or {})})
         self.store = ResultStore(folder)
-        self.study = Study(open_storage(f"sqlite:///{folder}/study.db"), "conducted", self.config)
+        self.study = Study(open_storage(f"sqlite:///{folder}/study.db"), "conducted-id-1", self.config)
         self.now = 0.0
         self.nodes = nodes
         self.levels: dict[tuple[int, Load], LevelReport] = {}

@@ -1,0 +1,93 @@
+"""A study as it stands on disk, read without disturbing the sweep that may be writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from orchestrator.config import SweepConfig
+from orchestrator.results.fronts import frontier, pareto_front
+from orchestrator.results.store import Results, ResultStore
+from orchestrator.search.storage import StudyError, open_storage
+from orchestrator.search.trials import by_ordinal
+from orchestrator.yaml_source import ConfigError, parse_sweep
+
+
+class NoStudy(ValueError):
+    """The folder holds no study that can be read. The text says why and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStudy:
+    """What a study's folder and its Optuna storage hold at one instant."""
+
+    store: ResultStore
+    config: SweepConfig
+    study_id: str
+    results: Results
+    #: Every attempt of every launched trial by ordinal, as Optuna has them; empty where nothing was launched.
+    attempts: Mapping[int, list[FrozenTrial]]
+    #: What could not be read, a line each.
+    notes: tuple[str, ...]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its figures are a simulated server's."""
+        return self.config.launcher.kind == "simulated"
+
+
+def open_study(folder: Path, storage: str | None = None) -> KeptStudy:
+    """The study in `folder`, or in the one folder below it that holds one; `storage` is Optuna's, where it is not the
+    folder's own SQLite file.
+
+    Writes nothing. Raises NoStudy where there is none, `files.StoreError` and StudyError where it cannot be read.
+    """
+    root = _root(folder)
+    notes: list[str] = []
+    store = ResultStore(root, on_message=notes.append, read_only=True)
+    try:
+        config, _ = parse_sweep(store.study_yaml.read_text(encoding="utf-8"), str(store.study_yaml))
+        study_id = (root / "study.id").read_text(encoding="utf-8").strip()
+    except (ConfigError, UnicodeDecodeError, OSError) as error:
+        raise NoStudy(f"the study in {root} cannot be read: {error}") from error
+    rows = store.rows()
+    results = Results(tuple(rows), pareto_front(rows, config.objectives, config.limits), tuple(frontier(rows)))
+    attempts = _attempts(store, f"{config.study}-{study_id}", storage)
+    return KeptStudy(store, config, study_id, results, attempts, tuple(dict.fromkeys(notes)))
+
+
+def _root(folder: Path) -> Path:
+    if (folder / "study.yaml").is_file():
+        return folder.resolve()
+    below = sorted(path.parent for path in folder.glob("*/study.yaml"))
+    if len(below) == 1:
+        return below[0].resolve()
+    if below:
+        raise NoStudy(f"{folder} holds several studies, name one: {', '.join(map(str, below))}")
+    if folder.is_dir():
+        raise NoStudy(f"{folder} holds no study: a study's folder has a study.yaml, such as results/nccl")
+    raise NoStudy(f"there is no folder {folder}: name a study's, such as results/nccl")
+
+
+def _attempts(store: ResultStore, name: str, url: str | None) -> Mapping[int, list[FrozenTrial]]:
+    if url is None:
+        if not store.study_db.exists():
+            return {}
+        # Read only, so that no table is made and no lock for writing is taken.
+        url = f"sqlite:///file:{quote(str(store.study_db))}?mode=ro&uri=true"
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = open_storage(url)
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+        return by_ordinal(study.get_trials(deepcopy=False))
+    except KeyError:
+        # The folder was begun, and the storage is not yet.
+        return {}
+
+
+__all__ = ["KeptStudy", "NoStudy", "StudyError", "open_study"]
