@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHandle]:
 
 
 def measured(server: ServerHandle, **workload: Any) -> Any:
-    level = {"requests_per_user": 3, "min_s": 0.0, "max_s": 300.0}
+    level = {"requests_per_user": 3, "min_s": 0.0, "max_s": 300.0, "half_width": None, "warmup_tolerance": None}
     asked = Workload.model_validate({"level": level, **workload})
     prompts = make_prompts(asked, Path(), ModelTokenizer(real_sglang.MARKOV / "tokenizer.json"))
     made = run_level(server.url, asked, Load(USERS), prompts=prompts, model=server.model, api_key=server.api_key)
