@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 #: A longer read may hold several events.
 _ONE_EVENT_BYTES = 400
 #: Bytes of an answer that are kept before some are decoded though it is still streaming.
-_KEEP_BYTES = 2**17
+_KEEP_BYTES = 2**14
 
 
 class Connection(asyncio.Protocol):
