@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -13,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 _PREFIXES = ("sglang:", "sglang_")
 _RISING = ("_total", "_count")
 _COUNTERS = (*_RISING, "_sum")
+_LEFT_OUT = ("_bucket", "_created")
+_BUCKET = re.compile(r"[\w:]+_bucket\{")
 #: Prometheus' own, of a server with one process; the only one kept that is not SGLang's.
 START_TIME = "process_start_time_seconds"
 #: Gauges that add up over the workers of a server (data-parallel ranks); of the others the largest is kept.
@@ -52,14 +55,16 @@ def parse_metrics(text: str) -> dict[str, float]:
     Raises ValueError for text of another format.
     """
     values: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
+    # Half of the lines, which are not kept, take most of the parser's time.
+    wanted = "\n".join(line for line in text.split("\n") if not _BUCKET.match(line))
+    for family in text_string_to_metric_families(wanted):
         for sample in family.samples:
             prefix = next((p for p in _PREFIXES if sample.name.startswith(p)), None)
             own = sample.name == START_TIME
             if (prefix is None and not own) or not math.isfinite(sample.value):
                 continue
             name = sample.name[len(prefix or "") :]
-            if name.endswith(("_bucket", "_created")):
+            if name.endswith(_LEFT_OUT):
                 continue
             old = values.get(name)
             if old is None:
