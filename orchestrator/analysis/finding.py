@@ -16,6 +16,13 @@ class Finding:
     kind: str
     text: str
     data: Mapping[str, Any] = field(default_factory=dict)
+    #: The rows behind it: trial and label of the load, empty where the data name them.
+    rows: tuple[tuple[int, str], ...] = ()
+
+
+def rows_behind(rows: Iterable[Row]) -> tuple[tuple[int, str], ...]:
+    """The rows as a finding names them, each once, in order."""
+    return tuple(sorted({(r.trial.trial, r.level.load.label) for r in rows if r.level is not None}))
 
 
 def ladder_of(rows: Iterable[Row]) -> list[int]:

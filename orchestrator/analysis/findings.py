@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from orchestrator.analysis import comparisons, proof
 from orchestrator.analysis import server_findings as server
+from orchestrator.analysis.explain import explain
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, all_simulated
@@ -13,6 +14,8 @@ from orchestrator.analysis.rows import Row, all_simulated
 
 def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Finding]:
     """All findings of a study, the most important first; `objective` is its score, which a winner is confirmed by.
+
+    Of the causes those that one reads to know where the study stands: `explain` has them all.
 
     Raises ValueError for simulated and measured rows together.
     """
@@ -25,13 +28,12 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *confirmed,
         *comparisons.against_baseline(rows, unit, known_at),
         *comparisons.speculation(rows, unit),
+        *_causes(rows, objective),
         *(proof.noise(rows, objective) if objective else []),
         *(proof.within_start(rows, objective) if objective else []),
         *(proof.drift(rows, objective) if objective else []),
         *server.outputs(rows),
-        *server.admission(rows),
         *server.settings(rows),
-        *server.memory(rows),
         *server.failures(rows),
         *server.failed_requests(rows),
         *server.warm_levels(rows),
@@ -42,3 +44,9 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *server.leftovers(rows),
         *server.disagreements(rows),
     ]
+
+
+def _causes(rows: list[Row], objective: Objective | None) -> list[Finding]:
+    """Without the loads between: how a cycle goes with the load is told once, and at the score's load in full."""
+    load = objective.metric.load.concurrency if objective else None
+    return [f for f in explain(rows, objective) if f.kind != "break_even" or f.data["concurrency"] == load]

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
-from orchestrator.analysis.finding import Finding, ladder_of, trials_text
+from orchestrator.analysis.finding import Finding, trials_text
 from orchestrator.analysis.rows import Row, by_trial
-from orchestrator.offered_load import Load
 
 
 def outputs(rows: Sequence[Row]) -> list[Finding]:
@@ -53,7 +52,7 @@ def settings(rows: Sequence[Row]) -> list[Finding]:
     groups: dict[tuple[bool, str], list[tuple[int, Difference]]] = {}
     for trial, group in by_trial(rows).items():
         for difference in differences(group[-1]):
-            # A cap that nobody asked for is only worth a word where it was felt, which `admission` says.
+            # A cap that nobody asked for is only worth a word where it was felt, which `causes.admission` says.
             if not (difference.asked is None and difference.name == MAX_RUNNING):
                 groups.setdefault((difference.known, difference.text), []).append((trial, difference))
     found = []
@@ -64,39 +63,6 @@ def settings(rows: Sequence[Row]) -> list[Finding]:
         end = "" if known else "; no rule explains it"
         kind = "setting_rewritten" if known else "setting_unexpected"
         found.append(Finding(kind, f"{text} ({trials_text(trials)}){end}.", data))
-    return found
-
-
-def admission(rows: Sequence[Row]) -> list[Finding]:
-    """Levels with more users than the server runs at once: what they measured holds a queue."""
-    found = []
-    for concurrency in ladder_of(rows):
-        level = [row for row in rows if row.level and row.level.load == Load(concurrency)]
-        caps = {
-            row.trial.trial: cap
-            for row in level
-            if row.admission_limited and (cap := row.start.effective_max_running_requests) is not None
-        }
-        if caps:
-            low, high = min(caps.values()), max(caps.values())
-            cap_text = str(low) if low == high else f"{low} to {high}"
-            text = (
-                f"Admission limited: concurrency {concurrency} over {cap_text}. {len(caps)} of {len(level)} trials "
-                f"measured the queue there ({trials_text(caps)})."
-            )
-            found.append(Finding("admission_limited", text, {"concurrency": concurrency, "caps": caps}))
-    return found
-
-
-def memory(rows: Sequence[Row]) -> list[Finding]:
-    """Levels in which requests lost their place for want of KV memory."""
-    found = []
-    for row in rows:
-        if row.level is not None and row.level.retracted_requests:
-            count, label = row.level.retracted_requests, row.level.load.label
-            text = f"Trial {row.trial.trial} at {label}: {count} request(s) lost their KV memory and began anew."
-            data = {"trial": row.trial.trial, "level": label, "retracted": count}
-            found.append(Finding("retracted_requests", text, data))
     return found
 
 

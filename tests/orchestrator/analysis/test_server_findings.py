@@ -21,23 +21,6 @@ def kinds(found: list[Finding]) -> set[str]:
     return {f.kind for f in found}
 
 
-def test_more_users_than_the_server_admits_measured_the_queue(build_row: Build) -> None:
-    """P11(b): nothing asked, 48 in force, eight attention-DP ranks with 6 each, 100 users."""
-    speculative = {"speculative-algorithm": "EAGLE3", "max-running-requests": 48}
-    rows = [
-        build_row(1, 32, admits=48, flags=speculative),
-        build_row(1, 100, admits=48, flags=speculative),
-        build_row(2, 100, admits=128),
-        build_row(3, 100),
-    ]
-    assert [row.admission_limited for row in rows] == [False, True, False, None]
-    limited = only(findings(rows), "admission_limited")
-    assert limited.data == {"concurrency": 100, "caps": {1: 48}}
-    assert limited.text == (
-        "Admission limited: concurrency 100 over 48. 1 of 3 trials measured the queue there (trial 1)."
-    )
-
-
 def test_a_setting_that_runs_otherwise_is_told_once_for_all_its_trials(build_row: Build) -> None:
     asked = {"max-running-requests": 128, "chunked-prefill-size": 4096}
     running = {"max-running-requests": 128, "chunked-prefill-size": 4096}

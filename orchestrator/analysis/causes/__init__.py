@@ -1,0 +1,1 @@
+"""Why a configuration is faster or slower than another, as far as the rows can tell."""

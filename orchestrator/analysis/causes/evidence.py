@@ -1,0 +1,138 @@
+"""A study's rows, indexed once for all that is asked of them when causes are looked for. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from orchestrator.analysis.comparisons import baseline_at, floor_at
+from orchestrator.analysis.effective import MAX_RUNNING
+from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
+from orchestrator.analysis.rows import Row, all_simulated, by_trial
+from orchestrator.benchmark.intervals import Interval
+
+_SPECULATIVE = "speculative-"
+
+
+class Evidence:
+    """The rows of one study. Compared are complete trials alone, at closed loops.
+
+    Raises ValueError for simulated and measured rows together.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = list(rows)
+        self.simulated = all_simulated(self.rows)
+        self.trials = by_trial(self.rows)
+        self._bases: dict[int, Value | None] = {}
+        self._floors: dict[int, NoiseFloor | None] = {}
+
+    @property
+    def unit(self) -> str:
+        """Of throughput."""
+        return "simulated tok/s" if self.simulated else "tok/s"
+
+    @cached_property
+    def compared(self) -> list[Row]:
+        """Rows whose throughput counts: of complete trials, comparable, the first measurement of a closed loop."""
+        return [
+            row
+            for row in self.rows
+            if row.outcome.state == "complete"
+            and row.level is not None
+            and row.level.load.concurrency is not None
+            and not row.level.load.repeat
+            and row.output_tokens_per_s is not None
+        ]
+
+    @cached_property
+    def ladder(self) -> list[int]:
+        """Every concurrency that was compared."""
+        return sorted({users(row) for row in self.compared})
+
+    @cached_property
+    def baseline(self) -> Row | None:
+        """A row of the baseline; None where it has none."""
+        return next((row for row in self.rows if row.trial.role == "baseline"), None)
+
+    def base(self, concurrency: int) -> Value | None:
+        """The baseline's throughput over all its whole starts."""
+        if concurrency not in self._bases:
+            self._bases[concurrency] = baseline_at(self.rows, concurrency)
+        return self._bases[concurrency]
+
+    def floor(self, concurrency: int) -> NoiseFloor | None:
+        """What starts of one setting differ by there."""
+        if concurrency not in self._floors:
+            self._floors[concurrency] = floor_at(self.rows, concurrency)
+        return self._floors[concurrency]
+
+    def against_baseline(self, row: Row) -> Interval | None:
+        """The row's throughput over the baseline's at the same load; None where either is not known."""
+        base = self.base(users(row)) if row in self.compared_set else None
+        return None if base is None else ratio_of(value_of(row), base, self.floor(users(row)))
+
+    def against(self, row: Row, other: Row) -> Interval:
+        """The throughput of two compared rows of one load, one over the other."""
+        return ratio_of(value_of(row), value_of(other), self.floor(users(row)))
+
+    @cached_property
+    def compared_set(self) -> _Identities:
+        """`compared`, to ask whether a row is in it."""
+        return _Identities(self.compared)
+
+
+class _Identities:
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._ids = {(row.trial.trial, row.level.load) for row in rows if row.level is not None}
+
+    def __contains__(self, row: Row) -> bool:
+        return row.level is not None and (row.trial.trial, row.level.load) in self._ids
+
+
+def users(row: Row) -> int:
+    """Users of a row of a closed loop."""
+    assert row.level is not None
+    assert row.level.load.concurrency is not None
+    return row.level.load.concurrency
+
+
+def value_of(row: Row) -> Value:
+    """The throughput of a compared row."""
+    rate = row.output_tokens_per_s
+    assert rate is not None
+    assert row.level is not None
+    return Value(rate, row.level.metrics.output_tokens_per_s_half_width)
+
+
+def settings_of(row: Row, *, speculation: bool = True, cap: bool = True) -> dict[str, Any]:
+    """The settings that act: those asked for that the canonical configuration kept, values as canonical.
+
+    Without `speculation` those of speculative decoding are left out, without `cap` the limit of running requests.
+    """
+    trial = row.trial
+    flags = {k: trial.canonical_flags.get(k) for k in trial.requested_flags if k in trial.canonical_flags}
+    found = {**flags, **{k: v for k, v in trial.canonical_env.items() if k in trial.requested_env}}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and (speculation or not name.startswith(_SPECULATIVE)) and (cap or name != MAX_RUNNING)
+    }
+
+
+def settings_key(settings: Mapping[str, Any]) -> str:
+    """The same for the same settings."""
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Settings that two configurations have otherwise: name to both values, None for left out."""
+    names = dict.fromkeys((*one, *other))
+    return {n: (one.get(n), other.get(n)) for n in names if one.get(n) != other.get(n)}
+
+
+def differing_text(settings: Iterable[tuple[str, Any]]) -> str:
+    """`NCCL_PROTO=LL NCCL_ALGO left out`."""
+    return " ".join(f"{name} left out" if value is None else f"{name}={value}" for name, value in settings)

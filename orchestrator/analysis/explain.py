@@ -1,0 +1,36 @@
+"""Why: what made each configuration faster or slower than the baseline, in sentences with their figures. Pure.
+
+A sentence says "is" of what was measured, "is consistent with" of a cause that the rows allow and do not prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.analysis.causes import admission, break_even
+from orchestrator.analysis.causes.evidence import Evidence
+from orchestrator.analysis.causes.step_time import StepTimes
+from orchestrator.analysis.finding import Finding
+from orchestrator.analysis.objectives import Objective
+from orchestrator.analysis.rows import Row
+
+
+def explain(rows: Iterable[Row], objective: Objective | None = None) -> list[Finding]:
+    """Everything that the rows tell of causes, the most important first; `objective` is the study's score.
+
+    Raises ValueError for simulated and measured rows together.
+    """
+    evidence = Evidence(rows)
+    steps = StepTimes(evidence)
+    return [
+        *break_even.crossovers(steps),
+        *_score_first(break_even.break_evens(steps), objective),
+        *admission.caps(evidence),
+        *admission.memory(evidence),
+    ]
+
+
+def _score_first(found: list[Finding], objective: Objective | None) -> list[Finding]:
+    """The findings of the score's load before the others."""
+    load = objective.metric.load.concurrency if objective else None
+    return sorted(found, key=lambda finding: finding.data["concurrency"] != load)
