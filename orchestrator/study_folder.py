@@ -24,7 +24,7 @@ from orchestrator.yaml_source import ConfigError, parse_sweep
 #: What may change between two runs of a study: none moves a measurement or what Optuna was told.
 _FREE = ("budget", "pareto", "repeats")
 #: What a study leaves behind once trials began.
-_RESULTS = ("study.db", "trials", "journal", "requests")
+_RESULTS = ("study.db", "trials", "levels", "journal", "requests")
 #: Words that one version of YAML or another reads as something else than text.
 _WORDS = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from launchers.sglang.rules import judge
@@ -17,6 +18,9 @@ from launchers.simulated.unrest import RestlessTimes
 class _Request:
     user: int
     number: int
+    asked_s: float
+    admitted_s: float = 0.0
+    first_s: float = 0.0
     done: int = 0
 
 
@@ -24,6 +28,11 @@ class _Request:
 class Measured:
     output_tokens_per_s: float
     accept_length: float
+    #: Means over the measured requests, the first of each user left out.
+    queue_ms: float
+    ttft_ms: float
+    tpot_ms: float
+    e2e_ms: float
 
 
 def model_of(profile: Profile, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[PerformanceModel, int]:
@@ -59,12 +68,13 @@ def closed_loop(
     rng = random.Random(seed)
     times = RestlessTimes(model, profile.unrest if restless else Unrest(), rng)
     per_batch = max(1, profile.engine.chunked_prefill_size // prompt_tokens)
-    waiting = [_Request(user, 0) for user in range(concurrency)]
+    waiting = [_Request(user, 0, 0.0) for user in range(concurrency)]
     running: list[_Request] = []
     clock_s, left = 0.0, requests_per_user * concurrency
     warming = concurrency
     window: list[float] = []
     tokens, steps, gained_all = 0, 0, 0
+    times_s: list[tuple[float, float, float, float]] = []
 
     def gain(request: _Request, gained: int) -> None:
         nonlocal tokens, warming, left
@@ -74,13 +84,17 @@ def closed_loop(
         if request.done < output_tokens:
             return
         running.remove(request)
+        if request.number:
+            decode_s = (clock_s - request.first_s) / (output_tokens - 1)
+            asked_s = request.asked_s
+            times_s.append((request.admitted_s - asked_s, request.first_s - asked_s, decode_s, clock_s - asked_s))
         if request.number == 0:
             warming -= 1
             if warming == 0:
                 window.append(clock_s)
         if left:
             left -= 1
-            waiting.append(_Request(request.user, request.number + 1))
+            waiting.append(_Request(request.user, request.number + 1, clock_s))
         elif len(window) == 1:
             window.append(clock_s)
 
@@ -88,9 +102,12 @@ def closed_loop(
         batch = waiting[: min(per_batch, running_limit - len(running))]
         if batch:
             del waiting[: len(batch)]
+            for request in batch:
+                request.admitted_s = clock_s
             clock_s += pace * times.prefill_s(len(batch) * prompt_tokens, len(batch))
             running += batch
             for request in batch:
+                request.first_s = clock_s
                 gain(request, 1)
             continue
         context = sum(prompt_tokens + request.done for request in running)
@@ -99,4 +116,5 @@ def closed_loop(
             gained = model.accept_tokens(rng)
             gained_all, steps = gained_all + gained, steps + 1
             gain(request, gained)
-    return Measured(tokens / (window[1] - window[0]), gained_all / steps if steps else 1.0)
+    means_ms = [1000 * fmean(values) for values in zip(*times_s, strict=True)]
+    return Measured(tokens / (window[1] - window[0]), gained_all / steps if steps else 1.0, *means_ms)

@@ -1,8 +1,8 @@
 """Everything a study keeps on disk: one class that knows each file's name, and the order of writing.
 
-    journal/000012/c0128.requests.arrow   1. a level's requests, and c0128.counters.arrow, the server's counters over it
-    journal/000012/c0128.arrow            2. the level: on disk from here on, whatever happens
-    journal/000012/outcome.arrow          3. how the trial ended
+    levels/000012/c0128.requests.arrow    1. a level's requests, and c0128.counters.arrow, the server's counters over it
+    levels/000012/c0128.arrow             2. the level: on disk from here on, whatever happens
+    levels/000012/outcome.arrow           3. how the trial ended
     requests/000012.arrow                 4. the requests of all its levels, and counters/000012.arrow
     trials/000012.arrow                   5. the trial, made from 2 and 3
                                           6. the level's own files (1) are removed
@@ -13,6 +13,7 @@ the earlier ones, which are kept.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import re
@@ -38,6 +39,8 @@ from orchestrator.results.schemas import COUNTERS, MEASUREMENTS, REQUESTS, Table
 from orchestrator.results.tables import measurements_table, rows_from, rows_of
 
 _LOG = logging.getLogger(__name__)
+#: Where levels are kept, and where older versions kept them.
+_LEVELS, _OLD_LEVELS = "levels", "journal"
 _TRIAL_FILE = re.compile(r"([0-9]{6,})\.arrow")
 _TRIAL_FOLDER = re.compile(r"([0-9]{6,})")
 _LEVEL_FILE = re.compile(r"(.+)\.arrow")
@@ -82,17 +85,18 @@ class ResultStore:
         """The requests of all levels of the trial."""
         return self.root / "requests" / f"{trial:06d}.arrow"
 
-    def journal(self, trial: int) -> Path:
-        """The folder of the trial's levels."""
-        return self.root / "journal" / f"{trial:06d}"
+    def levels_folder(self, trial: int) -> Path:
+        """The folder of the trial's levels, each as it was measured."""
+        folder, old = self.root / _LEVELS / f"{trial:06d}", self.root / _OLD_LEVELS / f"{trial:06d}"
+        return old if self._read_only and old.is_dir() and not folder.is_dir() else folder
 
     def level_file(self, trial: int, load: Load) -> Path:
         """One level's row."""
-        return self.journal(trial) / f"{load.stem}.arrow"
+        return self.levels_folder(trial) / f"{load.stem}.arrow"
 
     def level_requests_file(self, trial: int, load: Load) -> Path:
         """One level's requests, until they are part of `requests_file`."""
-        return self.journal(trial) / f"{load.stem}.requests.arrow"
+        return self.levels_folder(trial) / f"{load.stem}.requests.arrow"
 
     def counters_file(self, trial: int) -> Path:
         """The server's counters over all levels of the trial; absent where none were read."""
@@ -100,11 +104,11 @@ class ResultStore:
 
     def level_counters_file(self, trial: int, load: Load) -> Path:
         """The server's counters over one level, until they are part of `counters_file`."""
-        return self.journal(trial) / f"{load.stem}.counters.arrow"
+        return self.levels_folder(trial) / f"{load.stem}.counters.arrow"
 
     def outcome_file(self, trial: int) -> Path:
         """How the trial ended: one row without a level."""
-        return self.journal(trial) / "outcome.arrow"
+        return self.levels_folder(trial) / "outcome.arrow"
 
     def write_level(
         self,
@@ -134,7 +138,7 @@ class ResultStore:
 
         An unreadable level file is set aside: that level counts as not measured.
         """
-        found = (Load.from_stem(match[1]) for match in _matches(self.journal(trial), _LEVEL_FILE))
+        found = (Load.from_stem(match[1]) for match in _matches(self.levels_folder(trial), _LEVEL_FILE))
         rows = []
         for load in sorted(load for load in found if load is not None):
             read = self._rows(self.level_file(trial, load), trial)
@@ -156,7 +160,7 @@ class ResultStore:
     def trial(self, trial: int) -> list[Row] | None:
         """The rows of a trial that has an outcome; None for one that has none (yet).
 
-        A trial file that is missing or unreadable is made again from the journal.
+        A trial file that is missing or unreadable is made again from its levels.
         """
         path = self.trial_file(trial)
         existed = path.exists()
@@ -166,7 +170,7 @@ class ResultStore:
         # An interrupted trial may have got further levels since its file was written.
         made = self._publish(trial, rows)
         if made is not None and existed and rows is None and not self._read_only:
-            self._on_message(f"{path} was made again from the journal: {len(made)} row(s)")
+            self._on_message(f"{path} was made again from its levels: {len(made)} row(s)")
         return made if made is not None else rows
 
     def trials(self) -> dict[int, list[Row]]:
@@ -184,16 +188,19 @@ class ResultStore:
 
     def recover(self) -> None:
         """Complete or remove what a killed run left half done: the writer's first call."""
+        self._take_over_old_levels()
         for partial in sorted(self.root.rglob(".*.partial")):
             partial.unlink()
         for number in self._known():
             self.trial(number)
-            own = (path for kind in ("requests", "counters") for path in self.journal(number).glob(f"*.{kind}.arrow"))
+            own = (
+                path for kind in ("requests", "counters") for path in self.levels_folder(number).glob(f"*.{kind}.arrow")
+            )
             if self.outcome_file(number).exists() and any(own):
                 self._publish(number)
 
     def rebuild(self, objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()) -> Results:
-        """Write measurements.arrow, pareto.arrow and frontier.arrow from the trials and the journal.
+        """Write measurements.arrow, pareto.arrow and frontier.arrow from the trials and their levels.
 
         Raises ValueError where simulated and measured rows stand together.
         """
@@ -207,7 +214,7 @@ class ResultStore:
         return Results(tuple(rows), front, tuple(points))
 
     def _publish(self, trial: int, stored: list[Row] | None = None) -> list[Row] | None:
-        """Make the trial's requests and trial file from its journal; None where it has no outcome.
+        """Make the trial's requests and trial file from its levels; None where it has no outcome.
 
         Rows already in the trial file are passed as `stored`, and not written again where nothing changed.
         """
@@ -292,8 +299,27 @@ class ResultStore:
 
     def _known(self) -> list[int]:
         finished = _matches(self.root / "trials", _TRIAL_FILE)
-        started = _matches(self.root / "journal", _TRIAL_FOLDER)
+        started = [match for name in (_LEVELS, _OLD_LEVELS) for match in _matches(self.root / name, _TRIAL_FOLDER)]
         return sorted({int(match[1]) for match in [*finished, *started]})
+
+    def _take_over_old_levels(self) -> None:
+        """Bring the levels of a study of an older version under their name of today."""
+        old, folder = self.root / _OLD_LEVELS, self.root / _LEVELS
+        if not old.is_dir():
+            return
+        try:
+            if folder.is_dir():
+                for own in [path for path in old.iterdir() if not (folder / path.name).exists()]:
+                    own.rename(folder / own.name)
+                with contextlib.suppress(OSError):
+                    old.rmdir()
+            else:
+                old.rename(folder)
+            files.sync_folder(self.root)
+        except OSError as error:
+            raise files.StoreError(
+                f"cannot move {old} to {folder}: {error.strerror or error}. Move it by hand and run again"
+            ) from error
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -237,7 +237,7 @@ def test_prompts_made_of_something_else_are_another_study(store: ResultStore) ->
 
 
 @pytest.mark.parametrize("left", ["study.yaml", "study.id", "both"])
-@pytest.mark.parametrize("result", ["study.db", "trials", "journal", "requests"])
+@pytest.mark.parametrize("result", ["study.db", "trials", "levels", "journal", "requests"])
 def test_results_of_an_unknown_study_are_not_continued(store: ResultStore, left: str, result: str) -> None:
     open_folder(store, config(), "a.yaml")
     for name in ("study.yaml", "study.id"):
@@ -272,7 +272,7 @@ def test_a_stored_file_that_cannot_be_read_is_refused_with_the_way_out(store: Re
 
 def _fill(root: Path) -> dict[str, bytes]:
     files = {"study.id": b"abc", "study.yaml": b"x", "study.db": b"db", "trials/000000.arrow": b"1"}
-    files |= {"journal/000001/c0001.arrow": b"2", "logs/ray.log": b"3", "study.lock": b"{}"}
+    files |= {"levels/000001/c0001.arrow": b"2", "logs/ray.log": b"3", "study.lock": b"{}"}
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

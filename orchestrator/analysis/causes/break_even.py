@@ -27,10 +27,15 @@ _STEADY = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A speculative level: its cycle, and its throughput against the baseline's."""
+    """A speculative level: its cycle, and its throughput against the same settings without speculation."""
 
     step: StepTime
+    #: Over the throughput of `beside`.
     ratio: Interval
+    #: The plain row of the same settings and load that ran the most users; None where only the baseline is there.
+    beside: Row | None
+    #: Over the baseline's throughput.
+    gain: Interval
 
     @property
     def row(self) -> Row:
@@ -51,9 +56,11 @@ class Judged:
             **self.step.data,
             "verdict": self.verdict,
             "most_tokens": most_tokens(self.row),
-            "gain_percent": 100 * (self.ratio.mean - 1),
-            "gain_low_percent": 100 * (self.ratio.low - 1),
-            "gain_high_percent": 100 * (self.ratio.high - 1),
+            "against": self.beside.trial.trial if self.beside else 0,
+            "ratio_percent": 100 * (self.ratio.mean - 1),
+            "ratio_low_percent": 100 * (self.ratio.low - 1),
+            "ratio_high_percent": 100 * (self.ratio.high - 1),
+            "gain_percent": 100 * (self.gain.mean - 1),
         }
 
 
@@ -67,12 +74,15 @@ def speculated(steps: StepTimes) -> Speculated:
     for row in evidence.compared:
         if not row.trial.speculative or row.trial.repeats is not None:
             continue
-        step, ratio = steps.of(row), evidence.against_baseline(row)
-        if step is not None and step.plain is not None and ratio is not None:
-            found.setdefault(names[drafter(row)], {}).setdefault(users(row), []).append(Judged(step, ratio))
+        step, gain = steps.of(row), evidence.against_baseline(row)
+        if step is not None and step.plain is not None and gain is not None:
+            beside = steps.without_speculation(row)
+            ratio = gain if beside is None else evidence.against(row, beside)
+            judged = Judged(step, ratio, beside, gain)
+            found.setdefault(names[drafter(row)], {}).setdefault(users(row), []).append(judged)
     for by_load in found.values():
-        for judged in by_load.values():
-            judged.sort(key=lambda one: (-one.ratio.mean, one.row.trial.trial))
+        for several in by_load.values():
+            several.sort(key=lambda one: (-one.gain.mean, one.row.trial.trial))
     return found
 
 
@@ -123,7 +133,7 @@ def _over_all_loads(by_load: dict[int, list[Judged]]) -> list[Judged]:
     for _, judged in sorted(by_load.items()):
         for one in judged:
             trials.setdefault(one.row.trial.trial, []).append(one)
-    return max(trials.values(), key=lambda ones: (len(ones), fmean(one.ratio.mean for one in ones)))
+    return max(trials.values(), key=lambda ones: (len(ones), fmean(one.gain.mean for one in ones)))
 
 
 def _crossover(name: str, chosen: Sequence[Judged]) -> Finding:
@@ -193,7 +203,8 @@ def _extra(low: StepTime, high: StepTime) -> str:
 
 
 def _verdict(one: Judged) -> str:
-    gain = f"{percent(one.ratio.mean)} % against the baseline"
+    whom = "the baseline" if one.beside is None else f"trial {one.beside.trial.trial}, the same without speculation"
+    gain = f"{percent(one.ratio.mean)} % against {whom}"
     if one.verdict == "tie":
         return f"{gain}: a tie"
     return gain + (": it pays" if one.verdict == "pays" else ": no speedup")

@@ -125,6 +125,16 @@ class StepTimes:
             decode_ms=e2e.mean - ttft.mean if e2e is not None and ttft is not None else None,
         )
 
+    def without_speculation(self, row: Row) -> Row | None:
+        """The plain row of the same settings at the same load, of those that ran the most users the fastest; None
+        where that would be the baseline, or there is none.
+        """
+        base, own = self.evidence.baseline, _key(row)
+        if base is not None and own == _key(base):
+            return None
+        alike = [(batch, -ms, other) for batch, ms, other in self._plain.get(own, []) if users(other) == users(row)]
+        return max(alike, key=lambda one: one[:2])[2] if alike else None
+
     def plain_step(self, row: Row, batch: int) -> PlainStep | None:
         """A plain step at this batch: of the same settings without speculation, else of the baseline."""
         base = self.evidence.baseline

@@ -89,9 +89,9 @@ def test_a_finished_trial_is_one_file_of_its_levels_with_the_outcome(store: Resu
     assert store.trials() == {12: rows}
     assert table(store.requests_file(12), REQUESTS)["concurrency"].to_pylist() == [8] * 8 + [128] * 128
     assert sorted(tree(store.root)) == [
-        "journal/000012/c0008.arrow",
-        "journal/000012/c0128.arrow",
-        "journal/000012/outcome.arrow",
+        "levels/000012/c0008.arrow",
+        "levels/000012/c0128.arrow",
+        "levels/000012/outcome.arrow",
         "requests/000012.arrow",
         "trials/000012.arrow",
     ]
@@ -183,7 +183,7 @@ def test_a_damaged_trial_file_is_set_aside_and_made_again(
     assert damaged == good
     assert len(messages) == 2
     assert "000012.arrow.1" in messages[0]
-    assert "made again from the journal" in messages[1]
+    assert "made again from its levels" in messages[1]
 
 
 def test_a_damaged_level_counts_as_not_measured(store: ResultStore, build_row: Build, messages: list[str]) -> None:
@@ -374,7 +374,32 @@ def test_the_servers_counters_over_each_level_are_kept_beside_it(store: ResultSt
         assert (first["t_s"], first["name"], first["value"]) == (1.0, "a_total", 1.0)
         assert (other["name"], second["t_s"], second["value"]) == ("b", 2.0, 9.0)
         assert rows_of(whole, Load(request_rate=2.5)).num_rows == 3
-        assert not list(store.journal(12).glob("*.counters.arrow"))
+        assert not list(store.levels_folder(12).glob("*.counters.arrow"))
         # Made again, it stays the same.
         store.trial_file(12).unlink()
         store.recover()
+
+
+def test_levels_of_a_study_of_an_older_version_are_read_and_taken_over(store: ResultStore, build_row: Build) -> None:
+    rows = [build_row(12, 8), build_row(12, 128)]
+    run_trial(store, rows)
+    (store.root / "levels").rename(store.root / "journal")
+    store.trial_file(12).unlink()
+    before = tree(store.root)
+    assert ResultStore(store.root, read_only=True).trial(12) == rows
+    assert tree(store.root) == before
+
+    opened = ResultStore(store.root)
+    opened.recover()
+    assert opened.trial(12) == rows
+    assert not (store.root / "journal").exists()
+    assert opened.level_file(12, rows[0].level.load).exists()
+
+
+def test_levels_of_both_names_are_brought_together(store: ResultStore, build_row: Build) -> None:
+    run_trial(store, [build_row(1, 8)])
+    (store.root / "levels").rename(store.root / "journal")
+    run_trial(store, [build_row(2, 8)])
+    ResultStore(store.root).recover()
+    assert sorted(path.name for path in (store.root / "levels").iterdir()) == ["000001", "000002"]
+    assert not (store.root / "journal").exists()
