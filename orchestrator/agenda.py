@@ -7,22 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.analysis.noise import rounds_needed
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import feasible_value, floor_of
 from orchestrator.config import SweepConfig
-from orchestrator.price import confirmation_cost
 from orchestrator.search.repeats import (
     Launched,
     RepeatPlan,
     confirmation_due,
     confirmations_left,
-    current_confirmations,
-    more_rounds,
-    plan_repeats,
     sentinel_due,
 )
 from orchestrator.search.study import Study, Trial
+from orchestrator.search.trials import counted
+from orchestrator.standing import budget_plan, launched_trials
 
 Why = Literal["budget", "exhausted", "time", "stopped", "failed"]
 
@@ -65,50 +61,11 @@ class Agenda:
     def _now(self) -> _Standing:
         with self._lock:
             if self._standing is None:
-                launched = self._launched()
-                self._standing = _Standing(launched, self._plan(launched), len(self._study.counted()))
+                attempts = self._study.launched()
+                launched = launched_trials(self._config, attempts, self._known)
+                plan = budget_plan(self._config, launched, self._known)
+                self._standing = _Standing(launched, plan, len(counted(attempts)))
             return self._standing
-
-    def _plan(self, launched: list[Launched]) -> RepeatPlan:
-        config = self._config
-        cost = self._confirmation_cost()
-        current = current_confirmations(launched)
-        past = sum(t.role == "confirmation" for t in launched) - len(current)
-        plan = plan_repeats(config.repeats, config.budget.trials, cost, past * cost)
-        searched = [row for rows in list(self._known.values()) for row in rows if row.trial.role != "confirmation"]
-        floor = floor_of(searched, config.score.objective.metric)
-        if floor is None:
-            return plan
-        return more_rounds(plan, rounds_needed(floor, config.repeats.gap, config.repeats.power), cost)
-
-    def _confirmation_cost(self) -> float:
-        """A start that measures the score's level alone, in whole trials: as the baseline took, once that is known."""
-        rows = self._known.get(0) or ()
-        levels = {row.level.load: row.level.level_wall_s for row in rows if row.level}
-        score = self._config.score.objective.metric.load
-        if not set(self._config.workload.ladder) <= set(levels):
-            return confirmation_cost(self._config)
-        start = rows[0].start
-        around_s = (start.startup_wall_s or 0.0) + (start.teardown_s or 0.0)
-        whole_s = sum(levels[load] for load in self._config.workload.ladder)
-        return (around_s + levels[score]) / (around_s + whole_s)
-
-    def _launched(self) -> list[Launched]:
-        objective, limits = self._config.score.objective, self._config.limits
-        sign = 1 if objective.direction == "maximize" else -1
-        found = []
-        for ordinal, attempts in self._study.launched().items():
-            attrs = attempts[-1].user_attrs
-            rows = self._known.get(ordinal)
-            value = feasible_value(rows, objective, limits) if rows else None
-            if value is None and ordinal == 0 and rows:
-                # What does not meet a constraint is beaten by all that do.
-                value = -sign * float("inf")
-            merit = None if value is None else sign * value
-            found.append(
-                Launched(ordinal, attrs["role"], attrs.get("repeats"), attrs.get("repeat", 0), merit),
-            )
-        return found
 
     def remaining(self, live: Collection[Trial]) -> int:
         """Trials of the search that the budget still holds, those that run now taken off."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from orchestrator.config import SweepConfig
+from orchestrator.lock import alive
 from orchestrator.results.fronts import frontier, pareto_front
 from orchestrator.results.store import Results, ResultStore
 from orchestrator.search.storage import StudyError, open_storage
-from orchestrator.search.trials import by_ordinal
+from orchestrator.search.trials import answered, by_ordinal
 from orchestrator.yaml_source import ConfigError, parse_sweep
 
 
@@ -32,6 +34,10 @@ class KeptStudy:
     results: Results
     #: Every attempt of every launched trial by ordinal, as Optuna has them; empty where nothing was launched.
     attempts: Mapping[int, list[FrozenTrial]]
+    #: Draws that were answered without a launch: duplicates, and what SGLang's rules refuse.
+    answered: tuple[FrozenTrial, ...]
+    #: Whether a sweep was at work on it.
+    alive: bool
     #: What could not be read, a line each.
     notes: tuple[str, ...]
 
@@ -57,8 +63,19 @@ def open_study(folder: Path, storage: str | None = None) -> KeptStudy:
         raise NoStudy(f"the study in {root} cannot be read: {error}") from error
     rows = store.rows()
     results = Results(tuple(rows), pareto_front(rows, config.objectives, config.limits), tuple(frontier(rows)))
-    attempts = _attempts(store, f"{config.study}-{study_id}", storage)
-    return KeptStudy(store, config, study_id, results, attempts, tuple(dict.fromkeys(notes)))
+    study = _search(store, f"{config.study}-{study_id}", storage)
+    trials = study.get_trials(deepcopy=False) if study else []
+    owner = study.user_attrs.get("owner") if study else None
+    return KeptStudy(
+        store,
+        config,
+        study_id,
+        results,
+        by_ordinal(trials),
+        tuple(answered(trials)),
+        owner is not None and alive(owner, time.time()),
+        tuple(dict.fromkeys(notes)),
+    )
 
 
 def _root(folder: Path) -> Path:
@@ -74,20 +91,20 @@ def _root(folder: Path) -> Path:
     raise NoStudy(f"there is no folder {folder}: name a study's, such as results/nccl")
 
 
-def _attempts(store: ResultStore, name: str, url: str | None) -> Mapping[int, list[FrozenTrial]]:
+def _search(store: ResultStore, name: str, url: str | None) -> optuna.Study | None:
+    """The search's memory; None where nothing was begun."""
     if url is None:
         if not store.study_db.exists():
-            return {}
+            return None
         # Read only, so that no table is made and no lock for writing is taken.
         url = f"sqlite:///file:{quote(str(store.study_db))}?mode=ro&uri=true"
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = open_storage(url)
     try:
-        study = optuna.load_study(study_name=name, storage=storage)
-        return by_ordinal(study.get_trials(deepcopy=False))
+        return optuna.load_study(study_name=name, storage=storage)
     except KeyError:
         # The folder was begun, and the storage is not yet.
-        return {}
+        return None
 
 
 __all__ = ["KeptStudy", "NoStudy", "StudyError", "open_study"]

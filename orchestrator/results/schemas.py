@@ -348,3 +348,41 @@ FRONTIER = TableSchema(
         _COMMAND,
     ),
 )
+
+JOURNAL = TableSchema(
+    "orchestrator.journal",
+    1,
+    (
+        column("study", _TEXT, "name of the study", required=True),
+        column("study_id", _TEXT, "differs between studies of one name", required=True),
+        column("trial", _ORDINAL, "ordinal of the trial; null for what was not launched (yet)"),
+        column("count", _ORDINAL, "how many starts or draws the line stands for", required=True),
+        column("role", _TEXT, "baseline, candidate, sentinel or confirmation; of what was never launched, draw"),
+        column("state", _TEXT, "pending, running, done, failed, infeasible or stopped", required=True),
+        column("reason", _TEXT, "class of what happened; null for none"),
+        column("finding", _TEXT, "what came of it, in a line", required=True),
+        column("settings", _TEXT, "requested settings that the baseline has otherwise"),
+        column("repeats", _ORDINAL, "the trial whose configuration is started again; null in the search"),
+        column("repeat", _ORDINAL, "0 for the first measurement of this configuration", required=True),
+        column("attempt", _ORDINAL, "which try at this trial, from 1"),
+        column("score_name", _TEXT, "the study's score", required=True),
+        column("score", _REAL, "its value; null where there is none that counts"),
+        column("gain_percent", _REAL, "the score against the baseline's", unit="%"),
+        column("gain_low_percent", _REAL, "lower end of its 95 % interval", unit="%"),
+        column("gain_high_percent", _REAL, "upper end of its 95 % interval", unit="%"),
+        column("accept_length", _REAL, "at the score's load: output tokens per verify step", unit="tokens"),
+        _SIMULATED,
+        column("started_at", _TIME, "its latest server was spawned"),
+        column("measured_at", _TIME, "end of its last level"),
+    ),
+)
+
+NOTES = TableSchema(
+    "orchestrator.notes",
+    1,
+    (
+        _TRIAL,
+        column("written_at", _TIME, "when the note was added", required=True),
+        column("text", _TEXT, "what a person has to say of the trial", required=True),
+    ),
+)

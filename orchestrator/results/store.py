@@ -74,6 +74,8 @@ class ResultStore:
         self.measurements_file = root / "measurements.arrow"
         self.pareto_file = root / "pareto.arrow"
         self.frontier_file = root / "frontier.arrow"
+        self.journal_file = root / "journal.arrow"
+        self.notes_folder = root / "notes"
         self._read: dict[Path, tuple[tuple[int, int, int], list[Row]]] = {}
         self._on_message = on_message or (lambda text: _LOG.warning("%s", text))
 

@@ -25,8 +25,10 @@ from orchestrator.search.trials import (
     Outcome,
     Told,
     Trial,
+    answered,
     answered_draws,
     by_ordinal,
+    counted,
     ended,
     ends,
     outcomes,
@@ -91,11 +93,11 @@ class Study:
 
     def counted(self) -> list[int]:
         """Ordinals of the search that used up budget: complete, failed for a reason of their own, or given up."""
-        return [
-            ordinal
-            for ordinal, attempts in sorted(self.launched().items())
-            if ended(attempts) and "repeats" not in attempts[-1].user_attrs
-        ]
+        return counted(self.launched())
+
+    def answered(self) -> list[FrozenTrial]:
+        """Draws that were answered without a launch: duplicates, and what SGLang's rules refuse."""
+        return answered(self._trials())
 
     def running(self) -> list[int]:
         """Ordinals whose latest attempt is open or waits to be run again."""

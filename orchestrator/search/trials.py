@@ -11,7 +11,7 @@ again, duplicates and refused configurations do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -98,7 +98,7 @@ def outcomes(attempts: Iterable[FrozenTrial]) -> list[tuple[Outcome, str]]:
     return [(Outcome(attrs["outcome"]), attrs.get("reason", "")) for attrs in told if "outcome" in attrs]
 
 
-def ended(attempts: list[FrozenTrial]) -> bool:
+def ended(attempts: Sequence[FrozenTrial]) -> bool:
     """Whether a launched trial has its end."""
     if not attempts[-1].state.is_finished():
         return False
@@ -109,6 +109,21 @@ def ended(attempts: list[FrozenTrial]) -> bool:
     if last is Outcome.RETRIED:
         return known.count(last) >= MAX_FAILURES[attempts[-1].user_attrs["role"]]
     return True
+
+
+def counted(launched: Mapping[int, Sequence[FrozenTrial]]) -> list[int]:
+    """Ordinals of the search that used up budget: complete, failed for a reason of their own, or given up."""
+    return [
+        ordinal
+        for ordinal, attempts in sorted(launched.items())
+        if ended(attempts) and "repeats" not in attempts[-1].user_attrs
+    ]
+
+
+def answered(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """Draws that were answered without a launch."""
+    told = {Outcome.DUPLICATE, Outcome.REFUSED}
+    return [t for t in trials if t.state.is_finished() and t.user_attrs.get("outcome") in told]
 
 
 def ends(launched: Mapping[int, list[FrozenTrial]]) -> dict[str, Told | None]:
@@ -133,11 +148,7 @@ def ends(launched: Mapping[int, list[FrozenTrial]]) -> dict[str, Told | None]:
 
 def answered_draws(trials: Iterable[FrozenTrial], ordinal: int) -> int:
     """How many draws of an ordinal were answered without a launch, in this run or an earlier one."""
-    answered = {Outcome.DUPLICATE, Outcome.REFUSED}
-    return sum(
-        t.user_attrs.get("ordinal") == ordinal and t.state.is_finished() and t.user_attrs.get("outcome") in answered
-        for t in trials
-    )
+    return sum(trial.user_attrs.get("ordinal") == ordinal for trial in answered(trials))
 
 
 def stored_params(trial: FrozenTrial) -> dict[str, Any]:
