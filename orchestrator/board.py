@@ -15,9 +15,9 @@ import ray
 from ray.util.metrics import Gauge
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from launchers.base import StartProgress
 from orchestrator.analysis.rows import MeasuredLevel, StartInfo
 from orchestrator.benchmark.datasets.prompts import Prompts
+from orchestrator.node_status import NodeStatus
 from orchestrator.offered_load import Load
 
 
@@ -43,29 +43,18 @@ class LevelReport:
 
 
 @dataclass(frozen=True)
-class StartStatus:
-    """How far a server's start is."""
+class StudyProgress:
+    """How far the study is, for the metrics."""
 
-    progress: StartProgress
-    #: Wall seconds since it was spawned, and since its phase began.
-    elapsed_s: float = 0.0
-    phase_elapsed_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class NodeStatus:
-    """What a node does now, for the display."""
-
-    node: str
-    ordinal: int
-    phase: str
-    #: The level being measured, and its measured and planned requests.
-    load: Load | None = None
-    done: int = 0
-    total: int = 0
-    output_tokens_per_s: float | None = None
-    #: While a server starts.
-    start: StartStatus | None = None
+    done: int
+    planned: int
+    best: float | None
+    baseline: float | None
+    #: Of all runs together.
+    node_hours: float
+    #: Trials on the front, and sentences found.
+    front: int
+    findings: int
 
 
 class Board:
@@ -81,16 +70,20 @@ class Board:
         self._nodes: dict[str, NodeStatus] = {}
         self._metrics = _Metrics(study)
 
+    def __repr__(self) -> str:
+        # As the dashboard's list of actors has it.
+        return f"Board(study {self._study})"
+
     def beat(self, status: NodeStatus) -> Stop:
         """A node's sign of life: what it does; answered with what it shall do."""
-        self._metrics.phase(self._nodes.get(status.node), status)
+        self._metrics.node(self._nodes.get(status.node), status)
         self._nodes[status.node] = status
         return self._stop
 
     def leave(self, node: str) -> None:
         """A node has nothing to do (any more)."""
         status = self._nodes.pop(node, None)
-        self._metrics.phase(status, None)
+        self._metrics.node(status, None)
 
     def post(self, ordinal: int, report: LevelReport) -> None:
         """A node has measured a level."""
@@ -126,9 +119,9 @@ class Board:
         """Ask every node to stop; never less than was asked before."""
         self._stop = max(self._stop, how)
 
-    def progress(self, trials_done: int, best_score: float | None) -> None:
+    def progress(self, progress: StudyProgress) -> None:
         """The driver tells how far the study is."""
-        self._metrics.progress(trials_done, best_score)
+        self._metrics.progress(progress)
 
     def nodes(self) -> list[NodeStatus]:
         """What every node does now."""
@@ -144,21 +137,45 @@ class _Metrics:
         def gauge(name: str, text: str, *tags: str) -> Gauge:
             return Gauge(f"sweep_{name}", description=text, tag_keys=("study", *tags))
 
-        self._done = gauge("trials_done", "Trials that count towards the budget")
+        self._done = gauge("trials_done", "Trials that have their end, those that prove the result included")
+        self._planned = gauge("trials_planned", "Trials that it will be, about")
         self._best = gauge("best_score", "Best score so far")
+        self._baseline = gauge("baseline_score", "The baseline's score")
+        self._hours = gauge("node_hours", "Node-hours used, all runs of the study together")
+        self._front = gauge("front_trials", "Trials on the Pareto front")
+        self._findings = gauge("findings", "Findings so far")
         self._phase = gauge("trial_phase", "1 for the phase a trial is in", "trial", "phase")
+        self._load = gauge("load", "What a node offers its server now: users, or requests per second", "node", "kind")
+        self._now = gauge(
+            "running_output_tokens_per_s", "Output tokens per second of the level a node measures", "node"
+        )
         self._rate = gauge("output_tokens_per_s", "Output tokens per second of a level", "trial", "concurrency")
         self._accept = gauge("accept_length", "Output tokens per verify step of a level", "trial", "concurrency")
 
-    def progress(self, trials_done: int, best_score: float | None) -> None:
-        self._done.set(trials_done, self._tags)
-        if best_score is not None:
-            self._best.set(best_score, self._tags)
+    def progress(self, progress: StudyProgress) -> None:
+        self._done.set(progress.done, self._tags)
+        self._planned.set(progress.planned, self._tags)
+        self._hours.set(progress.node_hours, self._tags)
+        self._front.set(progress.front, self._tags)
+        self._findings.set(progress.findings, self._tags)
+        if progress.best is not None:
+            self._best.set(progress.best, self._tags)
+        if progress.baseline is not None:
+            self._baseline.set(progress.baseline, self._tags)
 
-    def phase(self, old: NodeStatus | None, new: NodeStatus | None) -> None:
+    def node(self, old: NodeStatus | None, new: NodeStatus | None) -> None:
+        """A node does something else, or nothing any more."""
         for status, value in ((old, 0), (new, 1)):
             if status is not None:
                 self._phase.set(value, {**self._tags, "trial": str(status.ordinal), "phase": status.phase})
+        node = new or old
+        if node is None:
+            return
+        tags = {**self._tags, "node": node.node}
+        load = None if new is None or new.phase != "measuring" else new.load
+        self._load.set((load and load.concurrency) or 0, {**tags, "kind": "users"})
+        self._load.set((load and load.request_rate) or 0.0, {**tags, "kind": "requests_per_s"})
+        self._now.set((load and node.output_tokens_per_s) or 0.0, tags)
 
     def level(self, ordinal: int, level: MeasuredLevel) -> None:
         if level.load.repeat:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.agenda import Agenda, Why
 from orchestrator.analysis.agreement import judged, lossy_thresholds
+from orchestrator.analysis.cost import node_s
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
 from orchestrator.board import LevelReport
 from orchestrator.config import SweepConfig
@@ -96,6 +97,7 @@ class Conductor:
         self.live: dict[str, Trial] = {}
         self._baseline_up = False
         self._trial_s: list[float] = []
+        self._earlier_s = 0.0
         self._started: dict[str, float] = {}
         #: The rows of every trial that has an end, by ordinal.
         self.known: dict[int, list[Row]] = {}
@@ -121,6 +123,7 @@ class Conductor:
             if not rows or rows[0].outcome.state == "interrupted":
                 self._give_up(trial)
         self.known.update(self.store.trials())
+        self._earlier_s = node_s(self.store.rows())
         self._agenda.changed()
         starts = [row.start for row in self.known.get(0) or self.store.levels(0)]
         self._reference = next((start for start in reversed(starts) if start.outputs is not None), None)
@@ -324,14 +327,24 @@ class Conductor:
 
     # ---- what the display asks -------------------------------------------------------------------------
 
-    def left_s(self) -> float | None:
-        """An estimate of the seconds left, from the trials of this run; None before the first has ended."""
+    def used_node_s(self) -> float:
+        """Seconds that trials have held their nodes: of earlier runs what is stored, of this one by the clock."""
+        now = self._clock()
+        return self._earlier_s + sum(self._trial_s) + sum(now - began for began in list(self._started.values()))
+
+    def left_node_s(self) -> float | None:
+        """An estimate of what is left of that, from the trials of this run; None before the first has ended."""
         if not self._trial_s:
             return None
         mean = sum(self._trial_s) / len(self._trial_s)
         now = self._clock()
-        running = sum(max(0.0, mean - (now - began)) for began in self._started.values())
-        return (mean * self._agenda.left(self.live.values()) + running) / max(1, self._nodes())
+        running = sum(max(0.0, mean - (now - began)) for began in list(self._started.values()))
+        return mean * self._agenda.left(self.live.values()) + running
+
+    def left_s(self) -> float | None:
+        """The same by the clock, its nodes side by side."""
+        left = self.left_node_s()
+        return None if left is None else left / max(1, self._nodes())
 
 
 def _judge_baseline(outcome: Outcome, starts: int) -> None:

@@ -53,7 +53,7 @@ def open_study(folder: Path, storage: str | None = None) -> KeptStudy:
 
     Writes nothing. Raises NoStudy where there is none, `files.StoreError` and StudyError where it cannot be read.
     """
-    root = _root(folder)
+    root = study_root(folder)
     notes: list[str] = []
     store = ResultStore(root, on_message=notes.append, read_only=True)
     try:
@@ -78,7 +78,8 @@ def open_study(folder: Path, storage: str | None = None) -> KeptStudy:
     )
 
 
-def _root(folder: Path) -> Path:
+def study_root(folder: Path) -> Path:
+    """The folder that holds the study: this one, or the one below it that does. Raises NoStudy."""
     if (folder / "study.yaml").is_file():
         return folder.resolve()
     below = sorted(path.parent for path in folder.glob("*/study.yaml"))
@@ -107,4 +108,4 @@ def _search(store: ResultStore, name: str, url: str | None) -> optuna.Study | No
         return None
 
 
-__all__ = ["KeptStudy", "NoStudy", "StudyError", "open_study"]
+__all__ = ["KeptStudy", "NoStudy", "StudyError", "open_study", "study_root"]

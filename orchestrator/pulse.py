@@ -13,7 +13,8 @@ import ray
 
 from launchers.base import Phase, StartProgress
 from orchestrator.benchmark.load import Progress
-from orchestrator.board import NodeStatus, StartStatus, Stop
+from orchestrator.board import Stop
+from orchestrator.node_status import NodeStatus, StartStatus
 from orchestrator.offered_load import Load
 
 _BEAT_S = 0.25
@@ -76,6 +77,7 @@ class Pulse:
                 done=progress.done,
                 total=progress.total,
                 output_tokens_per_s=progress.output_tokens_per_s,
+                half_width=progress.half_width,
             )
 
     def end(self) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import shlex
 import signal
 import threading
 import time
@@ -24,22 +25,22 @@ from launchers.preflight import NodeRequest
 from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.finding import settings_text
-from orchestrator.analysis.rows import metric_value
-from orchestrator.analysis.winner import best_searched
 from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import Stop, start_board
 from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
 from orchestrator.conductor import Conductor, Finished, Identification
 from orchestrator.inspection import inspect_nodes
+from orchestrator.live_file import LiveFile, State, live_path
 from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launcher
 from orchestrator.prompts import load_prompts, prompt_warnings, sent_ids
 from orchestrator.report.console import own_terminal
-from orchestrator.report.estimate import recent_starts
-from orchestrator.report.progress import Display, Snapshot, make_display, trial_line
-from orchestrator.report.summary import fixed_settings, print_summary
+from orchestrator.report.progress import Display, make_display, trial_line
+from orchestrator.report.summary import REASONS, fixed_settings, print_summary
+from orchestrator.reporter import Reporter
 from orchestrator.resolve import Resolved
 from orchestrator.results.store import ResultStore
-from orchestrator.search.study import Study, open_storage
+from orchestrator.search.storage import open_storage, shown_url
+from orchestrator.search.study import Study
 from orchestrator.study_folder import move_aside, open_folder
 
 logger = logging.getLogger(__name__)
@@ -68,12 +69,20 @@ def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
         with own_terminal(root / "logs" / "ray.log") as console:
             display = make_display(console)
             store = ResultStore(root, on_message=display.say)
+            live = LiveFile(live_path(root), owner, command_again(options), display.say)
             try:
                 study_id = open_folder(store, config, str(options.space), prompts.digest)
                 storage = open_storage(options.storage or f"sqlite:///{store.study_db}")
                 study = Study(storage, f"{config.study}-{study_id}", config)
-                run = _Run(resolved, study, store, study_id, run_id, owner, display, prompts)
+                run = _Run(resolved, study, store, study_id, run_id, owner, display, prompts, live)
                 ended = run.execute(options.address)
+                run.conclude(ended)
+            except KeyboardInterrupt:
+                live.end("interrupted", "interrupted at once")
+                raise
+            except Exception as error:
+                live.end("failed", str(error))
+                raise
             finally:
                 display.close()
             results = store.rebuild(config.objectives, config.limits)
@@ -94,18 +103,19 @@ class _Run:
         owner: dict[str, Any],
         display: Display,
         prompts: Prompts,
+        live: LiveFile,
     ) -> None:
         config = resolved.config
+        self._live = live
         self._prompts = prompts
         self._resolved = resolved
         self._config = config
         self._owner = owner
         self._display = display
-        self._began = time.monotonic()
         self._signals = 0
         self._asked = Stop.NO
         self._searching = False
-        self._node_seen = self._began
+        self._node_seen = time.monotonic()
         self._fatal: ClusterError | None = None
         self._board: Any = None
         self._fixed = fixed_settings(config)
@@ -137,15 +147,24 @@ class _Run:
             keep=lambda ordinal, kept: ray.get(self._board.keep.remote(ordinal, kept)),
             on_end=self._ended,
         )
+        self._reporter = Reporter(config, resolved.simulated, self.conductor, display)
+
+    def conclude(self, ended: str) -> None:
+        """The last word on the run, for whoever looks from outside."""
+        state: State = "interrupted" if ended == "stopped" else "finished"
+        self._live.end(state, REASONS.get(ended, ended), self._reporter.snapshot(over=True))
 
     def execute(self, address: str | None) -> str:
         """Run trials until the search ends; why it ended."""
         conductor = self.conductor
         self._claim()
+        self._live.begin()
         left = stop_leftovers(self._context.study_id, self._context.run_id)
         if left:
             self._display.say(f"stopped {len(left)} processes that an earlier run of this study left")
         again = conductor.resume()
+        self._reporter.resumed()
+        self._live.begin(self._reporter.snapshot(over=True))
         if again:
             self._display.say(f"continuing: interrupted trials run again: {', '.join(map(str, again))}")
         if conductor.nothing_left():
@@ -205,6 +224,7 @@ class _Run:
 
     def _ended(self, done: Finished) -> None:
         self._keep_logs()
+        self._reporter.trial_ended()
         levels = [(r.level.load, r.output_tokens_per_s) for r in done.rows if r.level]
         note = done.outcome.failure_message or ""
         text = trial_line(
@@ -251,7 +271,7 @@ class _Run:
                         renewed = time.monotonic()
                         joined.renew()
                         self.conductor.study.claim(self._owner | {"renewed": time.time()})
-                    self._show()
+                    self._reporter.tell(self._board, self._live, min(self._signals, Stop.NOW))
                 except Exception:
                     logger.warning("tick: %s", traceback.format_exc())
 
@@ -286,31 +306,6 @@ class _Run:
             )
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _show(self) -> None:
-        conductor = self.conductor
-        trials = dict(conductor.known)
-        objective = self._config.score.objective
-        best = best_searched(trials, objective, self._config.limits)
-        score = None if best is None else metric_value(trials[best], objective.metric)
-        done = conductor.done
-        ray.get(self._board.progress.remote(done, score))
-        self._display.update(
-            Snapshot(
-                simulated=self._resolved.simulated,
-                done=done,
-                trials=conductor.planned,
-                elapsed_s=time.monotonic() - self._began,
-                left_s=conductor.left_s(),
-                nodes=tuple(ray.get(self._board.nodes.remote())),
-                score_name=str(objective.metric),
-                baseline=metric_value(trials[0], objective.metric) if 0 in trials else None,
-                best=score,
-                best_trial=best,
-                stopping=self._signals > 0,
-                starts=recent_starts(rows[0].start for rows in trials.values() if rows),
-            )
-        )
-
 
 @contextlib.contextmanager
 def handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
@@ -321,3 +316,19 @@ def handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+def command_again(options: argparse.Namespace) -> str:
+    """The command that continues the study; a password in the storage's URL is left out."""
+    words = ["python", "-m", "orchestrator.sweep", str(options.space)]
+    given = {
+        "--trials": options.trials,
+        "--time-budget": options.time_budget,
+        "--results": None if options.results == Path("results") else options.results,
+        "--storage": shown_url(options.storage) if options.storage else None,
+        "--address": options.address,
+        "--launcher": options.launcher,
+    }
+    for name, value in given.items():
+        words += [] if value is None else [name, str(value)]
+    return shlex.join(words)

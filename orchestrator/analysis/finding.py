@@ -32,8 +32,12 @@ def ladder_of(rows: Iterable[Row]) -> list[int]:
 
 def settings_text(row: Row, common: Mapping[str, Any]) -> str:
     """The requested settings that `common` does not have so, one after the other."""
-    requested = {**row.trial.requested_flags, **row.trial.requested_env}
-    own = {k: v for k, v in requested.items() if k not in common or common[k] != v}
+    return own_settings(row.trial.requested_flags, row.trial.requested_env, common)
+
+
+def own_settings(flags: Mapping[str, Any], env: Mapping[str, Any], common: Mapping[str, Any]) -> str:
+    """As `settings_text`, of a trial that has no row yet."""
+    own = {k: v for k, v in {**flags, **env}.items() if k not in common or common[k] != v}
     return " ".join(f"{k}={v}" for k, v in own.items()) or "the server's defaults"
 
 

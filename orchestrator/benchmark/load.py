@@ -45,6 +45,9 @@ class Progress:
     output_tokens_per_s: float | None
     #: Pieces of answers that have come so far, those of open requests and of the warm-up included.
     pieces: int
+    #: Half of the 95 % interval of the rate of pieces since the window opened, as a share of it; None while too little
+    #: has come, and in an open loop, whose rate is what is offered.
+    half_width: float | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -162,10 +165,11 @@ class _Level(ABC):
             self._gave_up = reason
 
     def _progress(self) -> Progress:
-        opened_s = self.schedule.opened_s
-        elapsed_s = 0.0 if opened_s is None else self._clock() - opened_s
+        opened_s, now_s = self.schedule.opened_s, self._clock()
+        elapsed_s = 0.0 if opened_s is None else now_s - opened_s
         rate = self._finished_tokens / elapsed_s if self._finished_tokens and elapsed_s > 0 else None
-        return Progress(self._finished, max(self.schedule.planned, self._finished), rate, self._client.pieces)
+        total = max(self.schedule.planned, self._finished)
+        return Progress(self._finished, total, rate, self._client.pieces, self.schedule.half_width(now_s))
 
     def record(
         self, before: Mapping[str, float], after: Mapping[str, float], series: tuple[Reading, ...]

@@ -47,6 +47,10 @@ class Schedule:
         """To be told on a timer how many pieces of answers have come by now."""
         raise NotImplementedError
 
+    def half_width(self, now_s: float) -> float | None:
+        """Half of the 95 % interval of the window's rate by now, as a share of it; None where it is not known."""
+        return None
+
 
 class ClosedSchedule(Schedule):
     """Tells each user whether to send another request.
@@ -100,6 +104,11 @@ class ClosedSchedule(Schedule):
                     self._open(now_s, self._concurrency)
         elif self.closed_s is None and self._precision is not None and self._may_end(now_s):
             self._precise = self._precise or self._precision.reached(self._series, self.opened_s, now_s)
+
+    def half_width(self, now_s: float) -> float | None:
+        if self.opened_s is None:
+            return None
+        return self._series.half_width(self.opened_s, now_s if self.closed_s is None else self.closed_s)
 
     def _open(self, now_s: float, in_flight: int) -> None:
         self.opened_s = now_s

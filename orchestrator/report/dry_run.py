@@ -11,7 +11,7 @@ from launchers.sglang.inert import inert_knobs
 from orchestrator.config import SweepConfig
 from orchestrator.price import confirmation_cost, level_s, start_min, trial_s
 from orchestrator.prompts import prompt_warnings
-from orchestrator.report.progress import clock
+from orchestrator.report.view import clock
 from orchestrator.search.candidate import Candidate, Configurations
 from orchestrator.search.repeats import RepeatPlan, plan_repeats
 from orchestrator.search.space import Knob

@@ -7,7 +7,7 @@ from statistics import median
 
 from launchers.base import Phase
 from orchestrator.analysis.rows import StartInfo
-from orchestrator.board import StartStatus
+from orchestrator.node_status import StartStatus
 
 #: Later starts find files in the page cache and kernels compiled: old ones would mislead.
 _RECENT = 5

@@ -1,41 +1,27 @@
-"""What a person sees while the sweep runs: a live line on a terminal, plain lines elsewhere."""
+"""What a person sees while the sweep runs: a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from launchers.base import Phase
-from orchestrator.board import NodeStatus, StartStatus
 from orchestrator.offered_load import Load
-from orchestrator.report.estimate import PhaseSeconds, total_s
+from orchestrator.report.snapshot import Snapshot
+from orchestrator.report.view import SnapshotView, clock, doing, so_far
 
 #: A start that stays in one phase is told of again after this.
 _AGAIN_S = 60.0
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of the sweep at one instant."""
-
-    simulated: bool
-    done: int
-    trials: int
-    elapsed_s: float
-    left_s: float | None
-    nodes: tuple[NodeStatus, ...]
-    score_name: str
-    baseline: float | None
-    best: float | None
-    best_trial: int | None
-    stopping: bool
-    #: Earlier starts of the study, for an estimate.
-    starts: tuple[PhaseSeconds, ...] = ()
+#: What Ctrl-C does now, by how often it was pressed.
+_KEYS = (
+    ("Ctrl-C: finish the level, then stop. Twice: stop now", "dim"),
+    ("stopping after this level. Ctrl-C again: stop now", "bold red"),
+    ("stopping now: the servers are taken down", "bold red"),
+)
 
 
 class Display(Protocol):
@@ -57,21 +43,21 @@ def make_display(console: Console) -> Display:
 
 
 class LiveDisplay:
-    """A few lines that are redrawn, below the lines that stay."""
+    """A view that is redrawn in place, below the lines that stay."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._live.start()
 
     def update(self, snapshot: Snapshot) -> None:
-        self._live.update(
-            Text("\n").join([headline(snapshot), *(node_line(node, snapshot.starts) for node in snapshot.nodes)])
-        )
+        self._live.update(SnapshotView(snapshot, foot=keys(snapshot.stopping)))
 
     def say(self, text: str) -> None:
         self._live.console.print(text, markup=False)
 
     def close(self) -> None:
+        # The last frame would be drawn once more before it is wiped.
+        self._live.update(Text())
         self._live.stop()
 
 
@@ -81,17 +67,22 @@ class PlainDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         #: What was told last of each node, and when.
-        self._told: dict[str, tuple[tuple[int, str, Load | None], float]] = {}
+        self._told: dict[str, tuple[tuple[int, str, str | None], float]] = {}
+        self._found: set[str] = set()
 
     def update(self, snapshot: Snapshot) -> None:
-        now_s = snapshot.elapsed_s
+        for finding in snapshot.standing.findings:
+            if finding.new and finding.text not in self._found:
+                self._found.add(finding.text)
+                self.say(f"found: {finding.text}")
+        now_s = snapshot.elapsed_s or 0.0
         for node in snapshot.nodes:
-            key = (node.ordinal, node.phase, node.load)
+            key = (node.trial, node.phase, node.level)
             told, at_s = self._told.get(node.node, (None, now_s))
-            if told != key or (node.start is not None and now_s - at_s >= _AGAIN_S):
+            if told != key or (node.elapsed_s is not None and now_s - at_s >= _AGAIN_S):
                 self._told[node.node] = (key, now_s)
-                at = "" if node.load is None else f" {node.load.label}"
-                self.say(f"[{clock(now_s)}] trial {node.ordinal}: {doing(node, snapshot.starts)}{at}")
+                start = "" if node.elapsed_s is None else f"  {so_far(node)}"
+                self.say(f"[{clock(now_s)}] trial {node.trial}: {doing(node)}{start}")
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
@@ -100,65 +91,10 @@ class PlainDisplay:
         pass
 
 
-def headline(snapshot: Snapshot) -> Text:
-    """`trial 3 of 16 · 02:10, about 11:20 left · best 2,431 (trial 2, +2.6 % on the baseline)`."""
-    parts = []
-    if snapshot.simulated:
-        parts.append(("SIMULATED ", "bold yellow"))
-    left = "" if snapshot.left_s is None else f", about {clock(snapshot.left_s)} left"
-    parts.append((f"{snapshot.done} of {snapshot.trials} trials · {clock(snapshot.elapsed_s)}{left}", ""))
-    parts.append((f" · {best_text(snapshot)}", "bold" if snapshot.best is not None else "dim"))
-    if snapshot.stopping:
-        parts.append((" · stopping (Ctrl-C again: at once)", "bold red"))
-    return Text.assemble(*parts)
-
-
-def best_text(snapshot: Snapshot) -> str:
-    """The best score so far against the baseline's."""
-    if snapshot.best is None:
-        return f"no {snapshot.score_name} yet"
-    text = f"best {snapshot.score_name} {snapshot.best:,.1f}"
-    if snapshot.best_trial == 0:
-        return f"{text} (the baseline)"
-    if snapshot.baseline is None:
-        return f"{text} (trial {snapshot.best_trial})"
-    gain = 100 * (snapshot.best / snapshot.baseline - 1)
-    return f"{text} (trial {snapshot.best_trial}, {gain:+.1f} % on the baseline)"
-
-
-def node_line(node: NodeStatus, earlier: Sequence[PhaseSeconds] = ()) -> Text:
-    """`  vm/3fa2c1  trial 3  measuring C=32  41/96  1,204 tok/s`; `earlier` starts give an estimate."""
-    text = f"  {node.node}  trial {node.ordinal}  {doing(node, earlier)}"
-    if node.load is not None:
-        text += f" {node.load.label}"
-    if node.total:
-        text += f"  {node.done}/{node.total}"
-    if node.output_tokens_per_s:
-        text += f"  {node.output_tokens_per_s:,.0f} tok/s"
-    return Text(text, style="cyan")
-
-
-def doing(node: NodeStatus, earlier: Sequence[PhaseSeconds]) -> str:
-    """The phase; of a start `loading weights 45 % (72/160)  2:10 of about 5:30`."""
-    return node.phase if node.start is None else f"{node.phase}{_how_far(node.start, earlier)}"
-
-
-def _how_far(start: StartStatus, earlier: Sequence[PhaseSeconds]) -> str:
-    text = ""
-    if start.progress.shards:
-        done, total = start.progress.shards
-        text += f" {100 * done // max(1, total)} % ({done}/{total})"
-    if start.progress.note:
-        text += f" ({start.progress.note})"
-    about_s = None if start.progress.phase is Phase.READY else total_s(start, earlier)
-    return f"{text}  {clock(start.elapsed_s)}" + ("" if about_s is None else f" of about {clock(about_s)}")
-
-
-def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
-    whole = int(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+def keys(stopping: int) -> Text:
+    """What Ctrl-C does now."""
+    text, style = _KEYS[min(stopping, len(_KEYS) - 1)]
+    return Text(text, style=style)
 
 
 def trial_line(

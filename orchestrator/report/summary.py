@@ -22,7 +22,8 @@ from orchestrator.results.store import Results, ResultStore
 #: SGLang's own default port.
 _PORT = 30_000
 
-_REASONS = {
+#: Why a sweep ended, for a person.
+REASONS = {
     "budget": "the budget is used up",
     "exhausted": "space exhausted: every configuration of the space has been measured",
     "time": "the time budget is used up",
@@ -43,7 +44,7 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
             style="bold yellow",
         )
     console.print(
-        f"Study {config.study}: {len(trials)} trials. The sweep ended: {_REASONS.get(ended, ended)}.",
+        f"Study {config.study}: {len(trials)} trials. The sweep ended: {REASONS.get(ended, ended)}.",
         markup=False,
     )
     if results.pareto.points:

@@ -95,18 +95,23 @@ class _PatientStorage(RDBStorage):
 def open_storage(url: str, patience: Patience | None = None) -> optuna.storages.BaseStorage:
     """The storage behind a URL. Raises StudyError where it cannot be opened; no password reaches the text."""
     patience = patience or Patience()
-    try:
-        shown = make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        raise StudyError(
-            "the storage is no database URL: write sqlite:////folder/study.db or postgresql://user@host/name"
-        ) from None
+    shown = shown_url(url)
     try:
         return patience.call(_PatientStorage, url, patience)
     except NoSuchModuleError as error:
         raise StudyError(f"the storage {shown} cannot be opened: {_one_line(error)}") from error
     except (ImportError, RuntimeError) as error:
         raise StudyError(f"the storage {shown} cannot be opened: {_one_line(error)}") from error
+
+
+def shown_url(url: str) -> str:
+    """A storage's URL without its password. Raises StudyError where it is none."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        raise StudyError(
+            "the storage is no database URL: write sqlite:////folder/study.db or postgresql://user@host/name"
+        ) from None
 
 
 def _one_line(error: BaseException) -> str:

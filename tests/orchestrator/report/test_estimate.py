@@ -8,7 +8,7 @@ import pytest
 
 from launchers.base import Phase, StartProgress
 from orchestrator.analysis.rows import StartInfo
-from orchestrator.board import StartStatus
+from orchestrator.node_status import StartStatus
 from orchestrator.report.estimate import recent_starts, total_s
 
 BEGAN = datetime(2026, 11, 30, tzinfo=UTC)
