@@ -190,4 +190,7 @@ class _Metrics:
 def start_board(study: str, prompts: Prompts | None = None) -> Any:
     """The board's actor handle. It needs no CPU, and stays beside the driver: any other node may be lost."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(Board).options(num_cpus=0, max_concurrency=1, scheduling_strategy=here).remote(study, prompts)
+    options = ray.remote(Board).options(
+        name=f"board of {study}", num_cpus=0, max_concurrency=1, scheduling_strategy=here
+    )
+    return options.remote(study, prompts)

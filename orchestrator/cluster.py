@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -74,11 +74,13 @@ def shm_warnings(shm_bytes: int) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def cluster(address: str | None, study: str, logical_gpus: int | None) -> Iterator[Cluster]:
+def cluster(
+    address: str | None, study: str, logical_gpus: int | None, about: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """Join the cluster at `address`, or start one on this machine, and leave it at the end.
 
-    `logical_gpus` are declared to a cluster that is started here (for the simulated launcher). Raises
-    ClusterError.
+    `logical_gpus` are declared to a cluster that is started here (for the simulated launcher). `about` is what the
+    dashboard shows of the job beside its name. Raises ClusterError.
     """
     notes = shm_warnings(shutil.disk_usage("/dev/shm").total) if Path("/dev/shm").is_dir() else ()
     # "local" and never nothing: a bare init follows the address file of a dead cluster for a minute.
@@ -96,7 +98,7 @@ def cluster(address: str | None, study: str, logical_gpus: int | None) -> Iterat
     try:
         info = ray.init(
             **(own if address is None else {"address": address}),
-            job_config=JobConfig(metadata={"job_name": f"sweep {study}", "study": study}),
+            job_config=JobConfig(metadata={"job_name": f"sweep {study}", "study": study, **(about or {})}),
             log_to_driver=False,
             logging_level=logging.ERROR,
             configure_logging=True,

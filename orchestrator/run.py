@@ -176,7 +176,7 @@ class _Run:
         self._display.say(f"joining the Ray cluster at {address}" if address else "starting a local Ray cluster")
         with (
             handlers(self._count_signal),
-            cluster(address, self._config.study, logical) as joined,
+            cluster(address, self._config.study, logical, self._about()) as joined,
             handlers(
                 self._count_signal  # Ray has set its own
             ),
@@ -200,6 +200,17 @@ class _Run:
                     logger.error("the study failed", exc_info=cause)
                     raise cause
         return conductor.ended or "budget"
+
+    def _about(self) -> dict[str, str]:
+        """What Ray's dashboard shows of the job."""
+        return {
+            "study_id": self._context.study_id,
+            "model": self._config.model,
+            "score": str(self._config.score.objective),
+            "server": "SIMULATED: no GPU is measured" if self._resolved.simulated else "SGLang",
+            "trials": str(self._config.budget.trials),
+            "folder": str(self.conductor.store.root),
+        }
 
     def _claim(self) -> None:
         """Refuse a study that lives elsewhere: the same storage under another folder or host."""

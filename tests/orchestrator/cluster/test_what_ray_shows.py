@@ -13,7 +13,7 @@ from ray.util.state import list_actors
 
 from orchestrator import cluster as ray_cluster
 from orchestrator import config as schema
-from orchestrator.board import start_board
+from orchestrator.board import StudyProgress, start_board
 from orchestrator.datasets import RandomIds
 from orchestrator.node import NodeTrial
 from orchestrator.offered_load import Load
@@ -61,14 +61,14 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         reservation=Reservation("GPU", 8),
         folder=Path.cwd(),
     )
-    with ray_cluster.cluster(None, "seen", logical_gpus=8) as joined:
+    with ray_cluster.cluster(None, "seen", 8, {"model": "tiny"}) as joined:
         assert joined.dashboard_url.startswith("http://")
         assert len(ray_cluster.nodes_for(Reservation("GPU", 8))) == 1
         assert ray_cluster.whole_node(0).resource == "CPU"
         from ray.dashboard.modules.job.sdk import JobSubmissionClient
 
         (job,) = JobSubmissionClient(joined.dashboard_url).list_jobs()
-        assert job.metadata["study"] == "seen"
+        assert job.metadata == {"job_name": "sweep seen", "study": "seen", "model": "tiny"}
 
         board = start_board("seen")
         plan = TrialPlan(ordinal=7, attempt=1, flags={}, env={}, ladder=(Load(2),))
@@ -77,15 +77,22 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         assert [e.event for e in events] == ["ready", "level", "end"]
         assert events[-1].outcome.state == "complete"
         assert events[-1].start.stop_proven
-        ray.get(board.progress.remote(3, 512.5))
+        ray.get(board.progress.remote(StudyProgress(3, 16, 512.5, 480.0, 1.25, 2, 7)))
 
-        names = [a.repr_name for a in list_actors(detail=True) if a.class_name == "NodeTrial"]
-        assert len(names) == 1
-        assert names[0].startswith("NodeTrial(")
-        assert names[0].endswith(", study seen)")
+        actors = {actor.class_name: actor for actor in list_actors(address=ray.get_runtime_context().gcs_address, detail=True)}
+        assert actors["NodeTrial"].repr_name.startswith("NodeTrial(")
+        assert actors["NodeTrial"].repr_name.endswith(", study seen)")
+        assert (actors["Board"].repr_name, actors["Board"].name) == ("Board(study seen)", "board of seen")
 
         assert wait_for_metric("sweep_trials_done", 'study="seen"').endswith(" 3.0")
         assert wait_for_metric("sweep_best_score", 'study="seen"').endswith(" 512.5")
+        assert wait_for_metric("sweep_baseline_score", 'study="seen"').endswith(" 480.0")
+        assert wait_for_metric("sweep_trials_planned", 'study="seen"').endswith(" 16.0")
+        assert wait_for_metric("sweep_node_hours", 'study="seen"').endswith(" 1.25")
+        assert wait_for_metric("sweep_front_trials", 'study="seen"').endswith(" 2.0")
+        assert wait_for_metric("sweep_findings", 'study="seen"').endswith(" 7.0")
+        # The node has nothing to do any more.
+        assert wait_for_metric("sweep_load", 'kind="users"', 'node="').endswith(" 0.0")
         wait_for_metric("sweep_trial_phase", 'trial="7"', 'phase="measuring"')
         assert float(wait_for_metric("sweep_output_tokens_per_s", 'trial="7"', 'concurrency="2"').split()[-1]) > 0
 
