@@ -1,0 +1,1 @@
+"""What now: a trial's setting as something to run, with where it comes from."""

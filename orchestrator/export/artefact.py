@@ -1,0 +1,198 @@
+"""A trial's setting, ready to be written down in any form, and its provenance. Pure but for looking at paths."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import launchers
+from launchers.base import Flags, LaunchSpec
+from launchers.command import refuse_flags
+from launchers.errors import BadArgument
+from launchers.secrets import is_secret_variable
+from orchestrator.analysis.comparisons import number
+from orchestrator.analysis.objectives import Metric
+from orchestrator.analysis.rows import Row
+from orchestrator.config import SimulatedLauncher
+from orchestrator.export.choice import Choice, NotExportable
+from orchestrator.kept_study import KeptStudy
+
+#: In the first lines of everything that is written, so that only our own files are overwritten.
+MARK = "Written by sglang-orchestrator"
+#: SGLang's own default port.
+DEFAULT_PORT = 30_000
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?")
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """What to start, how, and where that comes from."""
+
+    model: str
+    flags: Flags
+    env: Mapping[str, str]
+    #: The interpreter, and the words after it up to the flags; of `sglang serve` the program and its word.
+    program: str
+    entry: tuple[str, ...]
+    #: Whether what is started is the simulated server.
+    twin: bool
+    #: Whether the figures are a simulated server's.
+    simulated: bool
+    port: int
+    gpus: int
+    #: Version of SGLang that was measured, or mimicked; None where it is no release.
+    version: str | None
+    #: Where relative paths among the settings are found; None where there are none.
+    folder: Path | None
+    #: Files and folders of this machine that the settings name, as absolute paths by the text that names them.
+    paths: Mapping[str, Path]
+    #: Lines for a comment.
+    provenance: tuple[str, ...]
+
+
+def artefact(study: KeptStudy, choice: Choice, *, port: int = DEFAULT_PORT, real: bool = False) -> Artefact:
+    """The chosen trial's setting. `real`: for a real SGLang, where the study was simulated.
+
+    Raises NotExportable for settings that cannot be written down.
+    """
+    row = choice.rows[0]
+    info, config = row.trial, study.config
+    flags = {name: value for name, value in info.requested_flags.items() if value is not None and value is not False}
+    env = {name: str(value) for name, value in info.requested_env.items() if value is not None}
+    for name in env:
+        if is_secret_variable(name):
+            raise NotExportable(f"the variable {name} would put a secret into a file: the study cannot be exported")
+    try:
+        refuse_flags(LaunchSpec(config.model, flags, env))
+    except BadArgument as error:
+        raise NotExportable(f"trial {choice.trial} cannot be exported: {error}") from error
+    twin = info.simulated and not real
+    program, entry = _twin(config.launcher) if twin else _real(info.simulated, info.launch_command)
+    paths = {text: path for text in _texts(config.model, flags) if (path := _path(text)) is not None}
+    relative = any(not os.path.isabs(text) and not text.startswith("~") for text in paths)
+    told = row.start.versions.get("sglang", "")
+    version = told.removeprefix("simulated ")
+    return Artefact(
+        model=config.model,
+        flags=flags,
+        env=env,
+        program=program,
+        entry=entry,
+        twin=twin,
+        simulated=info.simulated,
+        port=port,
+        gpus=info.gpus,
+        version=version if _RELEASE.fullmatch(version) else None,
+        folder=Path.cwd() if relative else None,
+        paths=paths,
+        provenance=tuple(_provenance(study, choice, twin)),
+    )
+
+
+def _twin(launcher: Any) -> tuple[str, tuple[str, ...]]:
+    assert isinstance(launcher, SimulatedLauncher)
+    options = ("--profile", launcher.profile, "--startup-speedup", f"{launcher.startup_speedup:g}")
+    return sys.executable, ("-m", "launchers.simulated", *options)
+
+
+def _real(simulated: bool, command: str | None) -> tuple[str, tuple[str, ...]]:
+    """The entry that was measured, as the launch command has it; a simulated one was none."""
+    if simulated or command is None:
+        return "python3", ("-m", "sglang.launch_server")
+    words = shlex.split(command)
+    while words and _ASSIGNMENT.match(words[0]):
+        words = words[1:]
+    if "--model-path" not in words or not words[0]:
+        raise NotExportable(f"the launch command of the trial is not one of ours: {command}")
+    return words[0], tuple(words[1 : words.index("--model-path")])
+
+
+def twin_root() -> Path:
+    """Where the simulated server is imported from."""
+    return Path(launchers.__file__).parents[1]
+
+
+def _texts(model: str, flags: Flags) -> Iterator[str]:
+    yield model
+    for value in flags.values():
+        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
+
+
+def _path(text: str) -> Path | None:
+    """The file or folder of this machine that a setting names; None for other words."""
+    try:
+        path = Path(text).expanduser()
+        absolute = path.is_absolute()
+        return path.absolute() if absolute or (text and path.exists()) else None
+    except (OSError, RuntimeError):
+        return None
+
+
+def comment(lines: tuple[str, ...], sign: str = "# ") -> str:
+    """The lines as a comment: nothing in them can leave it."""
+    return "".join(f"{sign}{part}".rstrip() + "\n" for line in lines for part in (line.splitlines() or [""]))
+
+
+def _provenance(study: KeptStudy, choice: Choice, twin: bool) -> Iterator[str]:
+    config, first = study.config, choice.rows[0]
+    role = " (the baseline)" if choice.baseline else ""
+    yield f"{MARK}: trial {choice.trial}{role} of the study {config.study}, id {study.study_id}."
+    if first.trial.simulated:
+        yield (
+            f"SIMULATED: every figure below comes from a simulated server (profile {first.trial.profile}), none from "
+            "a GPU."
+        )
+        if not twin:
+            yield "What is started is a real SGLang, which these settings were not measured on."
+    yield choice.why
+    yield from choice.findings
+    yield ""
+    yield f"Model: {config.model}"
+    yield f"GPUs: {_gpus(first)}"
+    yield f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(first.start.versions.items()))}"
+    moments = [row.level.measured_at for row in choice.rows if row.level]
+    if moments:
+        yield f"Measured: {min(moments):%Y-%m-%d %H:%M} to {max(moments):%H:%M} UTC, one start, ± is half of a 95 %"
+        yield "interval within it"
+    yield from (f"  {_figures(row)}" for row in choice.rows if row.level)
+    if first.trial.launch_command:
+        yield f"Command: {first.trial.launch_command}"
+    inherited = {k: v for k, v in first.start.server_environment.items() if k not in first.trial.requested_env}
+    if inherited:
+        told = ", ".join(f"{name}={value}" for name, value in sorted(inherited.items()))
+        yield f"The measured server had these from its node too, and they are not set here: {told}"
+
+
+def _gpus(row: Row) -> str:
+    if not row.trial.gpus:
+        return "none, it ran on the CPUs"
+    names = Counter(row.start.gpu_names[: row.trial.gpus])
+    kinds = ", ".join(names) or "of an unknown kind"
+    return f"{row.trial.gpus} x {kinds}{' (pretended)' if row.trial.simulated else ''}"
+
+
+def _figures(row: Row) -> str:
+    level = row.level
+    assert level is not None
+    rate, half = level.metrics.output_tokens_per_s, level.metrics.output_tokens_per_s_half_width
+    unit = "simulated tok/s" if row.trial.simulated else "tok/s"
+    parts = []
+    if rate is not None:
+        parts.append(f"{number(rate)}{'' if half is None else f' ± {number(half)}'} {unit}")
+    for name, stat, label in (("ttft_ms", "p99", "TTFT p99"), ("tpot_ms", "mean", "TPOT mean")):
+        value = row.figure(Metric(name, stat, level.load.first))
+        if value is not None:
+            parts.append(f"{label} {value:,.1f} ms")
+    if level.metrics.accept_length is not None:
+        parts.append(f"accept length {level.metrics.accept_length:.2f}")
+    if level.invalid_reason:
+        parts.append(f"not comparable: {level.invalid_reason}")
+    return f"{level.load.label}: {', '.join(parts) or 'nothing was measured'}"

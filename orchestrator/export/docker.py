@@ -1,0 +1,72 @@
+"""A setting as a script around `docker run`, with SGLang's image of the version that was measured. Pure."""
+
+from __future__ import annotations
+
+import shlex
+
+from orchestrator.export.artefact import Artefact, comment
+from orchestrator.export.choice import NotExportable
+from orchestrator.export.shell import CONFIG_FROM_HERE, flag_words
+
+#: SGLang's images are tagged by release (its installation page: Docker Hub, lmsysorg/sglang).
+IMAGE = "lmsysorg/sglang:v{version}"
+_HEAD = """\
+#!/bin/sh
+{provenance}#
+# Not tried with Docker: the words of the server are those of the shell export, the options those of SGLang's
+# installation page. It takes a driver for the image's CUDA and the NVIDIA Container Toolkit.
+# Say otherwise by variables: SERVE_HOST, SERVE_PORT, SERVE_MODEL, SERVE_IMAGE, SERVE_GPUS.
+# Words after the script's name go to the server. Models are read from HF_HOME (default ~/.cache/huggingface);
+# HF_TOKEN is passed on where it is set.
+# It asks for no key. For one, put `api-key: SECRET` into a file ending in .yaml that only you can read, and name that
+# file in SERVE_CONFIG.
+set -eu
+"""
+
+
+def docker_script(artefact: Artefact) -> str:
+    """The script. Raises NotExportable for a server without GPUs, which the image is not made for."""
+    if not artefact.gpus:
+        raise NotExportable("the trial ran on the CPUs, and SGLang's image is for GPUs: take --to shell")
+    quote = shlex.quote
+    lines = [_HEAD.format(provenance=comment(artefact.provenance))]
+    defaults = {
+        "SERVE_HOST": "127.0.0.1",
+        "SERVE_PORT": str(artefact.port),
+        "SERVE_MODEL": str(artefact.paths.get(artefact.model, artefact.model)),
+        "SERVE_GPUS": str(artefact.gpus),
+        "HF_HOME": None,
+    }
+    for key, value in defaults.items():
+        text = '"$HOME/.cache/huggingface"' if value is None else quote(value)
+        lines.append(f'[ -n "${{{key}:-}}" ] || {key}={text}')
+    if artefact.version is None:
+        lines.append(': "${SERVE_IMAGE:?the measured SGLang is no release: name an image that has it}"')
+    else:
+        lines.append(f'[ -n "${{SERVE_IMAGE:-}}" ] || SERVE_IMAGE={IMAGE.format(version=artefact.version)}')
+    if artefact.simulated:
+        lines.append("echo 'These settings were measured on a simulated server only, none of them on a GPU.' >&2")
+    lines += [CONFIG_FROM_HERE, ""]
+    options = [
+        "exec docker run --rm --init",
+        '--gpus "$SERVE_GPUS"',
+        "--ipc host --shm-size 32g --ulimit memlock=-1 --ulimit stack=67108864",
+        f'--publish "$SERVE_HOST:$SERVE_PORT:{artefact.port}"',
+        '--volume "$HF_HOME:/root/.cache/huggingface"',
+    ]
+    # Relative paths stand for nothing in a container: each is mounted where it is here.
+    options += [f"--volume {quote(f'{path}:{path}:ro')}" for path in dict.fromkeys(artefact.paths.values())]
+    options += ['${SERVE_CONFIG:+--volume "$SERVE_CONFIG:/run/serve.yaml:ro"}', "--env HF_TOKEN"]
+    options += [f"--env {quote(f'{key}={value}')}" for key, value in artefact.env.items()]
+    server = ["python3", *artefact.entry] if artefact.entry[:1] == ("-m",) else ["sglang", *artefact.entry]
+    options += [f'"$SERVE_IMAGE" {shlex.join(server)}', '--model-path "$SERVE_MODEL"']
+    options += flag_words({name: _inside(artefact, value) for name, value in artefact.flags.items()})
+    options += [f"--host 0.0.0.0 --port {artefact.port} --enable-metrics"]
+    options += ["${SERVE_CONFIG:+--config /run/serve.yaml}", '"$@"']
+    return "\n".join(lines) + "\n" + " \\\n    ".join(options) + "\n"
+
+
+def _inside(artefact: Artefact, value: object) -> object:
+    if isinstance(value, list):
+        return [_inside(artefact, item) for item in value]
+    return str(artefact.paths[value]) if isinstance(value, str) and value in artefact.paths else value
