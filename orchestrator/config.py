@@ -54,6 +54,7 @@ class RealStart(Frozen):
     startup_timeout_s: float = Field(2700.0, gt=0)
     #: How long a start may show no movement at all; by phase where one differs (`{loading weights: 1200}`).
     stall_s: float = Field(600.0, gt=0)
+    #: The same for single phases of a start.
     stall_s_by_phase: dict[PhaseName, Annotated[float, Field(gt=0)]] = {}
     #: How long a ready server may answer nothing and show no movement while requests are open.
     hang_s: float = Field(90.0, gt=0)
@@ -65,7 +66,9 @@ class AutoLauncher(RealStart):
     """SGLang where GPUs and an sglang are found on the node, else the simulated server."""
 
     kind: Literal["auto"] = "auto"
+    #: Performance model of the simulated server: a name, or a path to a YAML.
     profile: str = "tiny"
+    #: How many times shorter than a real one a simulated start is.
     startup_speedup: float = Field(100.0, gt=0)
 
 
@@ -73,7 +76,9 @@ class SimulatedLauncher(Frozen):
     """The digital twin of SGLang; `profile` names its performance model (a name, or a path to a YAML)."""
 
     kind: Literal["simulated"] = "simulated"
+    #: A name that ships with the project, or a path to a YAML.
     profile: str = "tiny"
+    #: How many times shorter than a real one a start is.
     startup_speedup: float = Field(100.0, gt=0)
     #: The deadline of a start, on the wall clock.
     startup_timeout_s: float = Field(120.0, gt=0)
@@ -98,7 +103,9 @@ class Node(Frozen):
 class Server(Frozen):
     """Settings that every server of the study gets, the baseline included."""
 
+    #: Flags of SGLang without dashes, with their values; true is the bare flag.
     flags: dict[FlagName, FlagValue] = {}
+    #: Variables of the server.
     env: dict[EnvName, EnvValue] = {}
 
 
@@ -108,11 +115,17 @@ class Parameter(Frozen):
     `when` names other parameters and the value, or list of values, each must have for this one to act.
     """
 
+    #: The values it may have; null leaves the flag or variable out.
     choices: list[FlagValue | None] | None = Field(None, min_length=1)
+    #: Lowest and highest whole number.
     int_range: Annotated[tuple[int, int], Range] | None = Field(None, alias="int")
+    #: Lowest and highest number.
     float_range: Annotated[tuple[int | float, int | float], Range] | None = Field(None, alias="float")
+    #: Drawn evenly by order of magnitude.
     log: bool = False
+    #: Distance of the values of a range.
     step: int | float | None = None
+    #: Other parameters by name, each with the value, or the list of values, that makes this one act.
     when: dict[str, Condition] = {}
 
     @model_validator(mode="after")
@@ -159,15 +172,20 @@ class EnvParameter(Parameter):
 class Space(Frozen):
     """The parameters that are searched: flags of the server and variables of its environment."""
 
+    #: By the name of the flag, without dashes.
     flags: dict[FlagName, Parameter] = {}
+    #: By the name of the variable.
     env: dict[EnvName, EnvParameter] = {}
 
 
 class Score(Frozen):
     """The one number the search improves: a metric at a load of the ladder, by its users or its requests per second."""
 
+    #: A metric without its load; a latency with a statistic: `ttft_ms.p99`.
     metric: str = "output_tokens_per_s"
+    #: The level, by its users.
     concurrency: int | None = Field(None, ge=1)
+    #: The level, by its requests per second.
     request_rate: float | None = Field(None, gt=0)
 
     @property
@@ -190,7 +208,9 @@ class Score(Frozen):
 class Budget(Frozen):
     """When the search ends: `trials` in total over all resumes, baseline included; `time` for one run."""
 
+    #: Over all runs of the study together, baseline and repeats included.
     trials: int = Field(24, ge=1)
+    #: Of one run: `90s`, `30m`, `2h`, `1h30m`; no trial is begun that would end later.
     time: str | None = None
 
     @field_validator("time")
@@ -212,6 +232,7 @@ class Repeats(Frozen):
     Together they take at most `share` of the budget's node-hours; where that does not pay for all, fewer are made.
     """
 
+    #: Of the budget's node-hours, at most.
     share: float = Field(0.2, ge=0, le=0.5)
     #: The baseline again, at once (A/A).
     aa: int = Field(1, ge=0)
@@ -219,9 +240,11 @@ class Repeats(Frozen):
     sentinel_every: int = Field(8, ge=0)
     #: How many of the best are started afresh beside the baseline, and in how many rounds at least.
     finalists: int = Field(2, ge=0)
+    #: In so many rounds at least.
     starts: int = Field(3, ge=0)
     #: More rounds are made, as far as `share` goes, until a gain of `gap` would be found with this probability.
     gap: float = Field(0.03, gt=0)
+    #: With this probability.
     power: float = Field(0.9, gt=0, lt=1)
 
 
@@ -229,7 +252,9 @@ class TPESampler(Frozen):
     """Optuna's multivariate TPE."""
 
     kind: Literal["tpe"] = "tpe"
+    #: Of the draws.
     seed: int = Field(0, ge=0)
+    #: So many random draws come first.
     startup_trials: int = Field(10, ge=1)
 
 
@@ -237,6 +262,7 @@ class RandomSampler(Frozen):
     """Independent uniform draws."""
 
     kind: Literal["random"] = "random"
+    #: Of the draws.
     seed: int = Field(0, ge=0)
 
 
@@ -246,18 +272,31 @@ Sampler = Annotated[TPESampler | RandomSampler, Field(discriminator="kind")]
 class SweepConfig(Frozen):
     """A whole study."""
 
+    #: The name of its folder.
     study: str
+    #: As SGLang takes it: a Hugging Face name or a folder.
     model: str = Field(min_length=1)
+    #: What starts the servers.
     launcher: Launcher = AutoLauncher()
+    #: What one server needs.
     node: Node = Node()
+    #: Settings of every server, the baseline included.
     server: Server = Server()
+    #: What is searched.
     space: Space
+    #: What is asked of every server.
     workload: Workload = Workload()
+    #: The one number that the search improves.
     score: Score
+    #: Objectives of the front: `maximize output_tokens_per_s@128`; none: the score alone.
     pareto: Annotated[tuple[ObjectiveText, ...], BeforeValidator(as_tuple)] = ()
+    #: Bounds that a winner keeps: `ttft_ms.p99@32 <= 4000`.
     constraints: Annotated[tuple[ConstraintText, ...], BeforeValidator(as_tuple)] = ()
+    #: When the search ends.
     budget: Budget = Budget()
+    #: What is spent on proof.
     repeats: Repeats = Repeats()
+    #: How configurations are drawn.
     sampler: Sampler = TPESampler()
     #: Replaces the keys it names when the launcher resolves to simulated.
     simulated: dict[str, Any] = {}

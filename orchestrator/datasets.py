@@ -12,9 +12,13 @@ from orchestrator.fields import Frozen, Range, located
 class Bell(Frozen):
     """A distribution around `mean` with the standard deviation `std`, both in tokens, kept within [min, max]."""
 
+    #: Tokens.
     mean: float = Field(gt=0)
+    #: Tokens.
     std: float = Field(ge=0)
+    #: Shorter draws become this.
     min: int = Field(1, ge=1)
+    #: Longer draws become this; null: no bound.
     max: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
@@ -29,9 +33,11 @@ class Bell(Frozen):
 class Lengths(Frozen):
     """Lengths in tokens: one for all requests, or drawn for each. A bare number in a file is `fixed`."""
 
+    #: What a bare number means.
     fixed: int | None = Field(None, ge=1)
     #: Both ends included.
     uniform: Annotated[tuple[int, int], Range] | None = None
+    #: `{mean: 512, std: 64}`.
     normal: Bell | None = None
     #: `mean` and `std` are those of the lengths, not of their logarithms.
     lognormal: Bell | None = None
@@ -67,12 +73,15 @@ class RandomIds(Frozen):
     """Random token ids, each prompt unique. Exact in length with any model, and meaningless to it."""
 
     kind: Literal["random_ids"] = "random_ids"
+    #: Of each prompt.
     input_tokens: TokenLengths = _INPUT
+    #: Of each answer.
     output_tokens: TokenLengths = _OUTPUT
     #: Token ids are drawn from [0, vocab_size); keep it within the model's vocabulary.
     vocab_size: int = Field(10_000, ge=2)
     #: The model was made of random ids (a toy), so that what its drafter accepts on them means something.
     natural: bool = False
+    #: Of the draws.
     seed: int = 0
 
 
@@ -80,8 +89,11 @@ class Text(Frozen):
     """Passages of the corpus that ships with the project, no two of a level with the same beginning."""
 
     kind: Literal["text"] = "text"
+    #: Of each prompt.
     input_tokens: TokenLengths = _INPUT
+    #: Of each answer.
     output_tokens: TokenLengths = _OUTPUT
+    #: Of the draws.
     seed: int = 0
 
 
@@ -93,8 +105,11 @@ class SharedPrefix(Frozen):
     groups: int = Field(8, ge=1, le=4096)
     #: The prefix's share of each prompt.
     prefix_ratio: float = Field(0.5, gt=0, lt=1)
+    #: Of each prompt, its prefix included.
     input_tokens: TokenLengths = _INPUT
+    #: Of each answer.
     output_tokens: TokenLengths = _OUTPUT
+    #: Of the draws.
     seed: int = 0
 
     @model_validator(mode="after")
@@ -108,6 +123,7 @@ class ShareGPT(Frozen):
     """The first question of each conversation in a JSON file of ShareGPT's form."""
 
     kind: Literal["sharegpt"] = "sharegpt"
+    #: The file; a relative path means the folder where the sweep is started.
     path: str = Field(min_length=1)
     #: None: as long as the answer in the file, in tokens.
     output_tokens: Annotated[Lengths | None, BeforeValidator(lambda v: None if v is None else _lengths(v))] = None
@@ -115,6 +131,7 @@ class ShareGPT(Frozen):
     max_input_tokens: int | None = Field(None, ge=1)
     #: Prompts may come again within a level; else a file with too few is refused.
     reuse: bool = False
+    #: Of the draws.
     seed: int = 0
 
 
@@ -122,11 +139,13 @@ class JSONL(Frozen):
     """A file with an object a line: `prompt` (text) or `messages` (of a chat), perhaps its own `output_tokens`."""
 
     kind: Literal["jsonl"] = "jsonl"
+    #: The file; a relative path means the folder where the sweep is started.
     path: str = Field(min_length=1)
     #: Of lines that have none of their own.
     output_tokens: TokenLengths = _OUTPUT
     #: Prompts may come again within a level; else a file with too few is refused.
     reuse: bool = False
+    #: Of the draws.
     seed: int = 0
 
 

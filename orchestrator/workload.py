@@ -25,13 +25,21 @@ class Level(Frozen):
     `warmup_requests_per_user` answers take.
     """
 
+    #: At least so many of each user of a closed loop.
     requests_per_user: int = Field(3, ge=1)
+    #: At least so long.
     min_s: float = Field(5.0, ge=0)
+    #: At most so long, and the warm-up too.
     max_s: float = Field(120.0, gt=0)
+    #: Of the throughput, relative: what the 95 % interval is to come within; null: no request more than the least.
     half_width: float | None = Field(0.02, gt=0, lt=1)
+    #: At most so many of each user; null: no bound.
     max_requests_per_user: int | None = Field(None, ge=1)
+    #: At least so many of an open loop.
     min_requests: int = Field(100, ge=1)
+    #: Before the window opens, not counted.
     warmup_requests_per_user: int = Field(1, ge=0)
+    #: By how much the rates of two windows of the warm-up may differ, relative; null: it ends with its requests.
     warmup_tolerance: float | None = Field(0.1, gt=0, lt=1)
     #: Beyond these the load generator, not the server, is what was measured, and the level is invalid. It reads
     #: answers in one thread: close to a whole core it is the one who is waited for.
@@ -57,10 +65,15 @@ class Arrivals(Frozen):
     the mean gap where that is more, which bends the arrivals less than their own chance does.
     """
 
+    #: `poisson` is a gamma with a burstiness of 1.
     kind: Literal["poisson", "constant", "gamma"] = "poisson"
+    #: Shape of the gamma: below 1 burstier than Poisson, above 1 more even.
     burstiness: float = Field(1.0, gt=0)
+    #: So many are open at once; a request beyond waits.
     max_in_flight: int = Field(1024, ge=1)
+    #: How late one in a hundred may leave; null: 10 ms, or a tenth of the mean gap where that is more.
     max_lag_ms: float | None = Field(None, gt=0)
+    #: Of the draws.
     seed: int = 0
 
     @model_validator(mode="after")
@@ -77,8 +90,11 @@ class Arrivals(Frozen):
 class Slo(Frozen):
     """Bounds that a request is to meet, all of them, to count in goodput. Milliseconds."""
 
+    #: Of the time to the first token.
     ttft_ms: float | None = Field(None, gt=0)
+    #: Of the time per token after the first.
     tpot_ms: float | None = Field(None, gt=0)
+    #: Of the whole request.
     e2e_ms: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
@@ -94,16 +110,21 @@ class Sampling(Frozen):
     Names and limits are SGLang's (0.5.23, sampling_params.py).
     """
 
+    #: 0 is greedy.
     temperature: float = Field(0.0, ge=0)
+    #: The likeliest tokens that have this share together.
     top_p: float = Field(1.0, gt=0, le=1)
     #: The most likely tokens that are drawn from; -1: all.
     top_k: int = Field(-1, ge=-1)
+    #: Tokens at least this likely, relative to the likeliest.
     min_p: float = Field(0.0, ge=0, le=1)
+    #: Above 1 disfavours what was said.
     repetition_penalty: float = Field(1.0, gt=0, le=2)
     #: Of the draws; SGLang heeds it with `enable-deterministic-inference` only.
     seed: int | None = None
     #: Texts that end an answer.
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_tuple)] = ()
+    #: Tokens that end an answer, where `ignore_eos` is false.
     stop_token_ids: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)] = ()
     #: Answers are as long as asked, whatever the model has to say.
     ignore_eos: bool = True
@@ -133,6 +154,7 @@ class Workload(Frozen):
 
     #: /v1/completions, /v1/chat/completions, or SGLang's own /generate.
     api: Api = "completion"
+    #: What is asked.
     dataset: Dataset = Text()
     #: Levels of a closed loop, by users.
     concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(as_tuple)] = (
@@ -143,10 +165,13 @@ class Workload(Frozen):
     )
     #: Levels of an open loop, by requests per second.
     request_rate: Annotated[tuple[float, ...], BeforeValidator(as_tuple)] = ()
+    #: When the requests of an open loop come.
     arrivals: Arrivals = Arrivals()
     #: What a request is to meet to count in goodput.
     slo: Slo | None = None
+    #: How long each level is measured.
     level: Level = Level()
+    #: Sent whole with every request.
     sampling: Sampling = Sampling()
     #: A request that takes longer counts as failed.
     request_timeout_s: float = Field(600.0, gt=0)

@@ -18,7 +18,7 @@ __all__ = ["ConfigError", "load_sweep", "parse_sweep"]
 
 _BLOCK = "simulated"
 #: What the block cannot replace: it would be another study.
-_NOT_IN_BLOCK = ("study", "model", "space", _BLOCK)
+NOT_IN_BLOCK = ("study", "model", "space", _BLOCK)
 #: What a simulated launcher takes over from the file's own.
 _SIMULATED_KEYS = ("profile", "startup_speedup")
 
@@ -58,7 +58,7 @@ def parse_sweep(text: str, name: str) -> tuple[SweepConfig, SweepConfig]:
         raise ConfigError(f"{name}:1: {empty}: a search space begins with `study: NAME`")
     written = _validate(data, document, ())
     block = data.get(_BLOCK, {})
-    for key in _NOT_IN_BLOCK:
+    for key in NOT_IN_BLOCK:
         if key in block:
             raise _error(document, (_BLOCK, key), f"the block resizes a study; it cannot change {key}")
     kind = block["launcher"].get("kind", _BLOCK) if isinstance(block.get("launcher"), dict) else _BLOCK
