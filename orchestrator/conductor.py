@@ -8,21 +8,23 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.agenda import Agenda, Why
 from orchestrator.analysis.agreement import judged, lossy_thresholds
 from orchestrator.analysis.cost import node_s
-from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, metric_value
+from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, by_trial, metric_value
 from orchestrator.board import LevelReport
 from orchestrator.config import SweepConfig
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, TrialPlan
 from orchestrator.remedies import environment, retried, settled, stops_study
+from orchestrator.results.journal import write_journal
 from orchestrator.results.store import ResultStore
 from orchestrator.search.study import Outcome as Ending
 from orchestrator.search.study import Study, Told, Trial
+from orchestrator.standing import standing
 
 #: How Optuna hears of a configuration that was launched and cannot run: by a constraint, not by a score.
 _CANNOT_RUN = {"runs": 1.0}
@@ -186,6 +188,7 @@ class Conductor:
             return None
         self.live[key] = trial
         self._started[key] = self._clock()
+        self.write_journal(self.store.rows())
         levels = [row.level for row in self.store.levels(trial.ordinal)]
         self._keep(trial.ordinal, [level.load for level in levels if level and level.comparable])
         return self._plan(trial)
@@ -256,7 +259,7 @@ class Conductor:
         rows = self.store.finish_trial(self._info(trial), start, outcome)
         told = self._told(outcome, rows)
         self.study.tell(trial.ordinal, told)
-        self.store.rebuild(self.config.objectives, self.config.limits)
+        self.write_journal(self.store.rebuild(self.config.objectives, self.config.limits).rows)
         done = Finished(trial, outcome, tuple(rows), told.score)
         self.known[trial.ordinal] = rows
         self._agenda.changed()
@@ -277,6 +280,12 @@ class Conductor:
                 "it are left. Stop them by hand, then run the same command again"
             )
         return done
+
+    def write_journal(self, rows: Sequence[Row], *, alive: bool = True) -> None:
+        """Keep a line for each trial of what came of it; `alive`: the sweep goes on."""
+        trials = by_trial(rows)
+        where = standing(self.config, self.study.launched(), self.study.answered(), trials, alive=alive)
+        write_journal(self.store, self.config, self._identification.study_id, rows, where)
 
     def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
         """What Optuna hears of an end."""

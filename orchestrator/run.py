@@ -86,6 +86,7 @@ def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
             finally:
                 display.close()
             results = store.rebuild(config.objectives, config.limits)
+            run.conductor.write_journal(results.rows, alive=False)
             print_summary(console, config, store, results, ended)
             return 130 if ended == "stopped" else 0
 

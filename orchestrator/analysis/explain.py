@@ -34,3 +34,13 @@ def _score_first(found: list[Finding], objective: Objective | None) -> list[Find
     """The findings of the score's load before the others."""
     load = objective.metric.load.concurrency if objective else None
     return sorted(found, key=lambda finding: finding.data["concurrency"] != load)
+
+
+def explain_trial(rows: Iterable[Row], trial: int, objective: Objective | None = None) -> list[Finding]:
+    """What the rows tell of one trial's causes, against the baseline; empty where nothing can be compared."""
+    evidence = Evidence(rows)
+    steps = StepTimes(evidence)
+    found = _score_first(break_even.break_evens(steps, only=trial), objective)
+    found += break_even.crossovers(steps, only=trial)
+    others = [*admission.caps(evidence), *admission.memory(evidence)]
+    return found + [finding for finding in others if any(of == trial for of, _ in finding.rows)]

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.analysis.journal import Entry
+from orchestrator.analysis.journal import Entry, Standing, entries
+from orchestrator.analysis.rows import Row
+from orchestrator.config import SweepConfig
 from orchestrator.results import files
 from orchestrator.results.schemas import JOURNAL, NOTES
 from orchestrator.results.store import ResultStore
-
-#: A sweep that begins removes what a kill left half written, and may take a note's for one.
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +30,26 @@ class Note:
     text: str
 
 
-def journal_table(entries: Sequence[Entry], *, study: str, study_id: str, score_name: str, simulated: bool) -> pa.Table:
+def journal_table(lines: Sequence[Entry], config: SweepConfig, study_id: str) -> pa.Table:
     """The lines as a table of `schemas.JOURNAL`."""
-    fixed = {"study": study, "study_id": study_id, "score_name": score_name, "simulated": simulated}
+    fixed = {
+        "study": config.study,
+        "study_id": study_id,
+        "score_name": str(config.score.objective.metric),
+        "simulated": config.launcher.kind == "simulated",
+    }
     columns = {
-        name: [fixed[name] if name in fixed else getattr(entry, name) for entry in entries]
-        for name in JOURNAL.arrow.names
+        name: [fixed[name] if name in fixed else getattr(line, name) for line in lines] for name in JOURNAL.arrow.names
     }
     return JOURNAL.table(columns)
 
 
-def write_journal(store: ResultStore, table: pa.Table) -> None:
-    """Keep the journal. Raises StoreError where the system refuses."""
-    files.write_table(store.journal_file, table)
+def write_journal(
+    store: ResultStore, config: SweepConfig, study_id: str, rows: Sequence[Row], standing: Standing
+) -> None:
+    """Keep the journal as it stands. Raises StoreError where the system refuses."""
+    lines = entries(rows, config.score.objective, config.limits, standing)
+    files.write_table(store.journal_file, journal_table(lines, config, study_id))
 
 
 def add_note(store: ResultStore, trial: int, text: str, at: datetime | None = None) -> Note:
@@ -57,13 +63,7 @@ def add_note(store: ResultStore, trial: int, text: str, at: datetime | None = No
     note = Note(trial, at or datetime.now(UTC), text)
     stamp = f"{note.written_at.astimezone(UTC):%Y%m%dT%H%M%S%f}"
     table = NOTES.table({"trial": [trial], "written_at": [note.written_at], "text": [text]})
-    for left in reversed(range(_TRIES)):
-        try:
-            files.write_table(store.notes_folder / f"{trial:06d}-{stamp}-{uuid.uuid4().hex[:8]}.arrow", table)
-            break
-        except files.StoreError as error:
-            if not left or not isinstance(error.__cause__, FileNotFoundError):
-                raise
+    files.write_table(store.notes_folder / f"{trial:06d}-{stamp}-{uuid.uuid4().hex[:8]}.arrow", table)
     return note
 
 

@@ -192,7 +192,9 @@ class ResultStore:
         """Complete or remove what a killed run left half done: the writer's first call."""
         self._take_over_old_levels()
         for partial in sorted(self.root.rglob(".*.partial")):
-            partial.unlink()
+            # Notes are written by anyone at any time: theirs may be on its way.
+            if partial.parent != self.notes_folder:
+                partial.unlink()
         for number in self._known():
             self.trial(number)
             own = (

@@ -67,12 +67,14 @@ class Judged:
 Speculated = dict[str, dict[int, list[Judged]]]
 
 
-def speculated(steps: StepTimes) -> Speculated:
-    """Every speculative level that can be judged, by drafter and concurrency, the fastest first."""
+def speculated(steps: StepTimes, only: int | None = None) -> Speculated:
+    """Every speculative level that can be judged, by drafter and concurrency, the fastest first; of the trial `only`
+    where one is named.
+    """
     evidence, found = steps.evidence, dict[str, dict[int, list[Judged]]]()
     names = drafters(evidence.rows)
     for row in evidence.compared:
-        if not row.trial.speculative or row.trial.repeats is not None:
+        if not row.trial.speculative or row.trial.repeats is not None or only not in (None, row.trial.trial):
             continue
         step, gain = steps.of(row), evidence.against_baseline(row)
         if step is not None and step.plain is not None and gain is not None:
@@ -86,11 +88,11 @@ def speculated(steps: StepTimes) -> Speculated:
     return found
 
 
-def break_evens(steps: StepTimes) -> list[Finding]:
+def break_evens(steps: StepTimes, only: int | None = None) -> list[Finding]:
     """A sentence for each drafter at each concurrency, of its best trial there."""
     return [
         break_even(name, judged, steps)
-        for name, by_load in speculated(steps).items()
+        for name, by_load in speculated(steps, only).items()
         for _, judged in sorted(by_load.items())
     ]
 
@@ -117,10 +119,10 @@ def break_even(name: str, judged: Sequence[Judged], steps: StepTimes) -> Finding
     return Finding("break_even", text, data, behind)
 
 
-def crossovers(steps: StepTimes) -> list[Finding]:
+def crossovers(steps: StepTimes, only: int | None = None) -> list[Finding]:
     """For each drafter how acceptance and break-even go with the load, by its best trial over all loads."""
     found = []
-    for name, by_load in speculated(steps).items():
+    for name, by_load in speculated(steps, only).items():
         chosen = _over_all_loads(by_load)
         if len(chosen) > 1:
             found.append(_crossover(name, chosen))

@@ -101,9 +101,12 @@ class Judge:
         if gain is None:
             return f"{figure}; no baseline to compare it with"
         at = self._objective.metric.load.label
-        return f"{self._cause(row)}{_signed(gain)} at {at}: {self._word(gain, trial.speculative, trial.trial)}" + (
-            self._elsewhere(group, gain)
-        )
+        confirmed = self._confirmed.get(trial.trial)
+        if confirmed is not None:
+            return f"{self._cause(row)}{_signed(gain)} at {at}; {_confirmed(confirmed)}"
+        word = self._word(gain, trial.speculative)
+        sure = f" ({percent(gain.low)} to {percent(gain.high)} %)" if gain.holds(1.0) and gain.low < gain.high else ""
+        return f"{self._cause(row)}{_signed(gain)}{sure} at {at}: {word}{self._elsewhere(group, gain)}"
 
     def _beside(self, trial: int, row: Row) -> str:
         first = metric_value(self._evidence.trials.get(trial, []), self._objective.metric)
@@ -124,12 +127,9 @@ class Judge:
             parts.append(f"{cap} of {users(row)} requests ran at once")
         return "".join(f"{part}, " for part in parts)
 
-    def _word(self, gain: Interval, speculative: bool, trial: int) -> str:
-        confirmed = self._confirmed.get(trial)
-        if confirmed is not None:
-            return _confirmed(confirmed)
+    def _word(self, gain: Interval, speculative: bool) -> str:
         if gain.holds(1.0):
-            return "a tie with the baseline"
+            return "no difference from the baseline that can be told"
         if self._objective.better(gain.mean, 1.0):
             return "better than the baseline, unconfirmed"
         return "no speedup" if speculative else "worse than the baseline"
@@ -158,8 +158,8 @@ class Judge:
 
 
 def _confirmed(found: Confirmation) -> str:
-    word = {"better": "confirmed", "worse": "refuted", "tie": "not confirmed, a tie"}[found.verdict]
-    return f"{word} in {found.rounds} rounds at {_signed(found.ratio)}"
+    verdict = {"better": "confirmed", "worse": "refuted", "tie": "a tie, not confirmed"}[found.verdict]
+    return f"started afresh in {found.rounds} rounds {_signed(found.ratio)}: {verdict}"
 
 
 def _half_width(group: Sequence[Row], objective: Objective) -> float | None:

@@ -21,8 +21,10 @@ from orchestrator.results.files import Unreadable, read_table, write_table
 from orchestrator.results.schemas import (
     COUNTERS,
     FRONTIER,
+    JOURNAL,
     LATENCY_STATS,
     MEASUREMENTS,
+    NOTES,
     PARETO,
     REQUESTS,
     ForeignTable,
@@ -32,7 +34,7 @@ from orchestrator.results.schemas import (
 from orchestrator.results.tables import levels_from_requests, measurements_table, requests_table, rows_from
 
 Build = Callable[..., Row]
-SCHEMAS = [MEASUREMENTS, REQUESTS, COUNTERS, PARETO, FRONTIER]
+SCHEMAS = [MEASUREMENTS, REQUESTS, COUNTERS, PARETO, FRONTIER, JOURNAL, NOTES]
 
 
 def test_a_row_comes_back_as_it_was(build_row: Build) -> None:
