@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.analysis.causes import admission, break_even
+from orchestrator.analysis.causes import admission, break_even, communication, drafting, effects
 from orchestrator.analysis.causes.evidence import Evidence
 from orchestrator.analysis.causes.step_time import StepTimes
 from orchestrator.analysis.finding import Finding
@@ -25,8 +25,15 @@ def explain(rows: Iterable[Row], objective: Objective | None = None) -> list[Fin
     return [
         *break_even.crossovers(steps),
         *_score_first(break_even.break_evens(steps), objective),
+        *drafting.drafters_compared(steps),
+        *drafting.depths(steps),
+        *drafting.parts(steps),
+        *_score_first(communication.communication(steps), objective),
         *admission.caps(evidence),
         *admission.memory(evidence),
+        *effects.effects(evidence),
+        *effects.dropped(evidence),
+        *effects.prefix_cache(evidence),
     ]
 
 
@@ -42,5 +49,12 @@ def explain_trial(rows: Iterable[Row], trial: int, objective: Objective | None =
     steps = StepTimes(evidence)
     found = _score_first(break_even.break_evens(steps, only=trial), objective)
     found += break_even.crossovers(steps, only=trial)
-    others = [*admission.caps(evidence), *admission.memory(evidence)]
+    found += _score_first(communication.communication(steps, only=trial), objective)
+    others = [
+        *drafting.drafters_compared(steps),
+        *drafting.depths(steps),
+        *admission.caps(evidence),
+        *admission.memory(evidence),
+        *effects.effects(evidence),
+    ]
     return found + [finding for finding in others if any(of == trial for of, _ in finding.rows)]

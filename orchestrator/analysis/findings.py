@@ -46,7 +46,16 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
     ]
 
 
+#: Causes of which the report tells every one, and a summary those of the score's load.
+_BY_LOAD = ("break_even", "communication_untold")
+#: And those that only the report tells.
+_DETAILS = ("setting_effect", "no_effect", "inert_setting", "cycle_undivided")
+
+
 def _causes(rows: list[Row], objective: Objective | None) -> list[Finding]:
-    """Without the loads between: how a cycle goes with the load is told once, and at the score's load in full."""
     load = objective.metric.load.concurrency if objective else None
-    return [f for f in explain(rows, objective) if f.kind != "break_even" or f.data["concurrency"] == load]
+    return [
+        found
+        for found in explain(rows, objective)
+        if found.kind not in _DETAILS and (found.kind not in _BY_LOAD or found.data["concurrency"] == load)
+    ]

@@ -11,13 +11,12 @@ from orchestrator.analysis.causes.evidence import (
     Evidence,
     difference,
     differing_text,
-    settings_key,
     settings_of,
     users,
 )
-from orchestrator.analysis.causes.step_time import PlainStep, StepTime, StepTimes, accept_length
+from orchestrator.analysis.causes.step_time import PlainStep, StepTime, StepTimes
 from orchestrator.analysis.comparisons import percent
-from orchestrator.analysis.finding import Finding, rows_behind
+from orchestrator.analysis.finding import Finding, rows_behind, trials_text
 from orchestrator.analysis.rows import Row
 from orchestrator.benchmark.intervals import Interval
 
@@ -107,8 +106,8 @@ def break_even(name: str, judged: Sequence[Judged], steps: StepTimes) -> Finding
     of = "" if most is None else f" of at most {most}"
     text = (
         f"{name} at C={load}: {step.accept_length:.2f} tokens a cycle{of}; break-even here is about "
-        f"{figure(step.break_even)}, because a cycle took {_ms(step.cycle_ms)}, {_times(step.break_even)} at batch "
-        f"{step.batch} ({_ms(plain.ms)}{_whose(plain, best.row, steps.evidence)})"
+        f"{figure(step.break_even)}, because a cycle took {ms_text(step.cycle_ms)}, {_times(step.break_even)} at batch "
+        f"{step.batch} ({ms_text(plain.ms)}{_whose(plain, best.row, steps.evidence)})"
     )
     if step.batch < load:
         text += f"; and max_running_requests was {step.batch}, so {load - step.batch} of {load} requests queued"
@@ -198,8 +197,8 @@ def _extra(low: StepTime, high: StepTime) -> str:
     tokens = draft_tokens(high.row)
     a_request = (high.extra_ms - low.extra_ms) / (high.batch - low.batch)
     text = (
-        f", as a cycle takes {_ms(low.extra_ms)} more than a plain step at batch {low.batch} and "
-        f"{_ms(high.extra_ms)} more at batch {high.batch}: {_ms(a_request)} for each further request"
+        f", as a cycle takes {ms_text(low.extra_ms)} more than a plain step at batch {low.batch} and "
+        f"{ms_text(high.extra_ms)} more at batch {high.batch}: {ms_text(a_request)} for each further request"
     )
     return text + ("" if tokens is None else f", which is consistent with verifying {tokens} tokens of each")
 
@@ -219,9 +218,11 @@ def _whose(plain: PlainStep, row: Row, evidence: Evidence) -> str:
     if plain.how == "interpolated":
         ladder = sorted({users(r) for r in plain.rows})
         where = f" between C={ladder[0]} and C={ladder[-1]}"
+    others = sorted({r.trial.trial for r in plain.rows if r.trial.role not in ("baseline", "sentinel")})
     if base is not None and base.trial.trial in plain.trials:
-        return f", the baseline's{where}" if where else ", the baseline's"
-    return f", of trial {plain.trials[0]}{where}"
+        alike = f" and of {trials_text(others)}" if others else ""
+        return f", the baseline's{alike}{where}"
+    return f", of {trials_text(others or plain.trials)}{where}"
 
 
 def _doubt(best: Judged, plain: PlainStep, evidence: Evidence) -> str:
@@ -281,25 +282,11 @@ def _times(ratio: float) -> str:
     return f"about {figure(ratio)} plain steps" if ratio >= 1.05 else "about as long as a plain step"
 
 
-def _ms(value: float) -> str:
+def ms_text(value: float) -> str:
+    """`93 ms`, `1.1 ms`."""
     return f"{value:.0f} ms" if value >= 20 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
 
 
 def _loads(ladder: Sequence[int]) -> str:
     names = [f"C={c}" for c in sorted(ladder)]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-__all__ = [
-    "Judged",
-    "accept_length",
-    "break_even",
-    "break_evens",
-    "crossovers",
-    "draft_tokens",
-    "drafter",
-    "drafters",
-    "most_tokens",
-    "settings_key",
-    "speculated",
-]

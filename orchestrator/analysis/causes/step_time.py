@@ -126,30 +126,42 @@ class StepTimes:
         )
 
     def without_speculation(self, row: Row) -> Row | None:
-        """The plain row of the same settings at the same load, of those that ran the most users the fastest; None
-        where that would be the baseline, or there is none.
+        """The plain row of the same settings at the same load, of those that ran the most users the fastest.
+
+        None where the baseline will do: it has these settings, or nothing tells the two apart.
         """
         base, own = self.evidence.baseline, _key(row)
         if base is not None and own == _key(base):
             return None
         alike = [(batch, -ms, other) for batch, ms, other in self._plain.get(own, []) if users(other) == users(row)]
-        return max(alike, key=lambda one: one[:2])[2] if alike else None
+        found = max(alike, key=lambda one: one[:2])[2] if alike else None
+        return None if found is not None and self._like_baseline(found) else found
 
     def plain_step(self, row: Row, batch: int) -> PlainStep | None:
-        """A plain step at this batch: of the same settings without speculation, else of the baseline."""
+        """A plain step at this batch: of the same settings without speculation, else of the baseline.
+
+        Of both together where they cannot be told apart: a single start is a poor measure.
+        """
         base = self.evidence.baseline
-        own = _key(row)
-        keys = [own] if base is None else [own, _key(base)]
-        for key in dict.fromkeys(keys):
-            points = self._plain.get(key, [])
-            if not row.trial.speculative and key == own and base is not None and key != _key(base):
-                # A plain trial is compared with the baseline, not with itself.
-                continue
-            found = _at(points, batch, users(row))
-            if found is not None:
-                ms, rows, how = found
-                return PlainStep(ms, tuple(rows), how, same_settings=key == own)
-        return None
+        own, usual = _key(row), None if base is None else _key(base)
+        mine = None
+        # A plain trial is compared with the baseline, not with itself.
+        if own != usual and row.trial.speculative:
+            mine = _at(self._plain.get(own, []), batch, users(row))
+        theirs = None if usual is None else _at(self._plain.get(usual, []), batch, users(row))
+        if mine is None:
+            return None if theirs is None else PlainStep(theirs[0], tuple(theirs[1]), theirs[2], own == usual)
+        if theirs is None or not all(self._like_baseline(one) for one in mine[1]):
+            return PlainStep(mine[0], tuple(mine[1]), mine[2], True)
+        weights = len(mine[1]), len(theirs[1])
+        ms = (mine[0] * weights[0] + theirs[0] * weights[1]) / sum(weights)
+        how: How = "measured" if mine[2] == theirs[2] == "measured" else "interpolated"
+        return PlainStep(ms, (*theirs[1], *mine[1]), how, True)
+
+    def _like_baseline(self, row: Row) -> bool:
+        """Whether a plain row's throughput cannot be told from the baseline's at its load."""
+        ratio = self.evidence.against_baseline(row)
+        return ratio is not None and ratio.holds(1.0)
 
 
 def running_batch(row: Row) -> int | None:
