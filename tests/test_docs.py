@@ -80,7 +80,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The same study, over in seconds.
     text = re.sub(r"concurrency: \[.*\]", "concurrency: [1, 32]", text)
     level = "level: {requests_per_user: 1, min_s: 0.2, max_s: 0.4, max_client_lag_ms: 10000}"
-    text = re.sub(r"level: \{.*\}", level, text)
+    text = re.sub(r"level: \{.*\}", level, text) + "repeats: {share: 0}\n"
     space.write_text(text)
     sweep = [sys.executable, "-m", "orchestrator.sweep", str(space), "--trials", "2"]
     done = subprocess.run(sweep, cwd=place, capture_output=True, text=True, timeout=200, check=False)
