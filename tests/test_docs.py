@@ -83,7 +83,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = re.sub(r"level: \{.*\}", level, text) + "repeats: {share: 0}\n"
     space.write_text(text)
     sweep = [sys.executable, "-m", "orchestrator.sweep", str(space), "--trials", "2"]
-    done = subprocess.run(sweep, cwd=place, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(sweep, cwd=place, env=environment(), capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (place / "results" / "nccl").symlink_to("quickstart")
     return place
