@@ -298,6 +298,31 @@ REQUESTS = TableSchema(
     ),
 )
 
+#: No file: made for those who read a study, see `orchestrator.load_study`.
+TRIALS = TableSchema(
+    "orchestrator.trials",
+    1,
+    (
+        _TRIAL,
+        column("role", _TEXT, "baseline, candidate, sentinel or confirmation; null before its first level"),
+        column("repeats", _ORDINAL, "the trial whose configuration is started again; null in the search"),
+        column("state", _TEXT, "running, complete, failed, interrupted or infeasible", required=True),
+        column("failure_kind", _TEXT, "class of the trial's failure"),
+        column("failure_message", _TEXT, "what happened"),
+        _SIMULATED,
+        column("score", _REAL, "the study's score, in the unit of its metric; null where it may not be compared"),
+        column("feasible", _BOOL, "complete, scored and within the constraints"),
+        column("output_differs", _BOOL, "the output is not the baseline's: its numbers are not compared"),
+        column("levels", _ORDINAL, "levels measured so far"),
+        column("started_at", _TIME, "the server was spawned"),
+        column("startup_s", _REAL, "spawn to ready; simulated seconds where simulated", unit="s"),
+        column("identity", _TEXT, "hash of the canonical configuration"),
+        column("requested_flags", _TEXT, "server flags as asked for", json=True),
+        column("requested_env", _TEXT, "environment as asked for", json=True),
+        _COMMAND,
+    ),
+)
+
 COUNTERS = TableSchema(
     "orchestrator.counters",
     1,
@@ -384,30 +409,5 @@ NOTES = TableSchema(
         _TRIAL,
         column("written_at", _TIME, "when the note was added", required=True),
         column("text", _TEXT, "what a person has to say of the trial", required=True),
-    ),
-)
-
-#: No file: made for those who read a study, see `orchestrator.load_study`.
-TRIALS = TableSchema(
-    "orchestrator.trials",
-    1,
-    (
-        _TRIAL,
-        column("role", _TEXT, "baseline, candidate, sentinel or confirmation; null before its first level"),
-        column("repeats", _ORDINAL, "the trial whose configuration is started again; null in the search"),
-        column("state", _TEXT, "running, complete, failed, interrupted or infeasible", required=True),
-        column("failure_kind", _TEXT, "class of the trial's failure"),
-        column("failure_message", _TEXT, "what happened"),
-        _SIMULATED,
-        column("score", _REAL, "the study's score, in the unit of its metric; null where it may not be compared"),
-        column("feasible", _BOOL, "complete, scored and within the constraints"),
-        column("output_differs", _BOOL, "the output is not the baseline's: its numbers are not compared"),
-        column("levels", _ORDINAL, "levels measured so far"),
-        column("started_at", _TIME, "the server was spawned"),
-        column("startup_s", _REAL, "spawn to ready; simulated seconds where simulated", unit="s"),
-        column("identity", _TEXT, "hash of the canonical configuration"),
-        column("requested_flags", _TEXT, "server flags as asked for", json=True),
-        column("requested_env", _TEXT, "environment as asked for", json=True),
-        _COMMAND,
     ),
 )
