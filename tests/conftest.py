@@ -1,13 +1,23 @@
-"""What holds for every test: the marker `real_sglang`, and what becomes of such a test without a real SGLang."""
+"""What holds for every test: the markers `real_sglang` and `browser`, and what becomes of such a test without them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import browser as browser_kit
 import pytest
 import real_sglang
+
+#: By marker, the kit that its tests need.
+_KITS: dict[str, ModuleType] = {"real_sglang": real_sglang, "browser": browser_kit}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_sglang: starts a real SGLang on the CPU; skipped where there is none")
+    config.addinivalue_line("markers", "browser: looks at a page with Chromium; skipped where there is none")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,8 +26,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("real_sglang") is None or real_sglang.available():
-        return
-    if real_sglang.required():
-        pytest.fail(real_sglang.WHY_ABSENT, pytrace=False)
-    pytest.skip(real_sglang.WHY_ABSENT)
+    for marker, kit in _KITS.items():
+        if item.get_closest_marker(marker) is None or kit.available():
+            continue
+        if kit.required():
+            pytest.fail(kit.WHY_ABSENT, pytrace=False)
+        pytest.skip(kit.WHY_ABSENT)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium, playwright's `Browser`; see `browser.watched_page`."""
+    with browser_kit.chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where the test puts its screenshots."""
+    return browser_kit.pictures_folder(tmp_path / "pictures")
