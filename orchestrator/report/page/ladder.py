@@ -1,0 +1,218 @@
+"""Throughput, gain and time per token along the ladder, for the baseline, the winner and a few others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.analysis.objectives import parse_objective
+from orchestrator.analysis.settings_at import Along, along
+from orchestrator.benchmark.intervals import Interval
+from orchestrator.offered_load import Load
+from orchestrator.report.page.chart import COLOURS, DASHES, SYMBOLS, Chart, DataTable, figure, numeral
+from orchestrator.report.page.view import View
+
+#: Lines stand so much beside each other (a factor, the axis being logarithmic) that intervals are told apart.
+_APART = 1.03
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A setting's value at one load, with its 95 % interval; ends equal to it where nothing is known of its spread."""
+
+    load: Load
+    value: float
+    low: float
+    high: float
+    starts: int
+
+    @property
+    def place(self) -> float:
+        """On the axis."""
+        return float(self.load.concurrency if self.load.concurrency is not None else self.load.request_rate or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One setting along the ladder."""
+
+    trial: int
+    #: `trial 11 (winner)`.
+    label: str
+    settings: str
+    points: tuple[Reached, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """One quantity along the ladder."""
+
+    title: str
+    y_title: str
+    x_title: str
+    lines: tuple[Line, ...]
+    #: Of a quantity that spans decades; a gain in percent does not.
+    logarithmic: bool = True
+
+    @property
+    def places(self) -> list[float]:
+        """The loads."""
+        return sorted({point.place for line in self.lines for point in line.points})
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The ends of the axis: by the values, since an interval of two starts may be a hundred times as wide."""
+        values = [point.value for line in self.lines for point in line.points]
+        low, high = min(values), max(values)
+        if self.logarithmic:
+            return low / 1.4, high * 1.4
+        room = max(10.0, 0.25 * (high - low))
+        return low - room, high + room
+
+    @property
+    def marks(self) -> list[float]:
+        """Round numbers of a logarithmic axis: 1, 2 and 5 of each decade, of many decades 1 alone."""
+        low, high = self.span
+        steps = (1, 2, 5) if high / low < 2000 else (1,)
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        return [mark for decade in decades for step in steps if low <= (mark := step * 10.0**decade) <= high]
+
+    def shifted(self, position: int, place: float) -> float:
+        """Where the points of the line at `position` are drawn."""
+        return float(place * _APART ** (position - (len(self.lines) - 1) / 2))
+
+
+def throughput(view: View) -> Ladder | None:
+    """Output tokens per second along the ladder."""
+    return _ladder(view, "output_tokens_per_s", "Throughput along the ladder", view.unit)
+
+
+def token_time(view: View) -> Ladder | None:
+    """Time per output token along the ladder."""
+    return _ladder(view, "tpot_ms.mean", "Time per output token along the ladder", f"{view.prefix}TPOT, ms (mean)")
+
+
+def gain(view: View) -> Ladder | None:
+    """Throughput against the baseline's, in percent; None where there is nothing beside it."""
+    loads, found = _along(view, "output_tokens_per_s")
+
+    def ratio(trial: int, load: Load) -> Interval | None:
+        value = None if trial == 0 else found.ratio(trial, 0, load)
+        return None if value is None else Interval(*(100 * (end - 1) for end in (value.mean, value.low, value.high)))
+
+    y_title = f"{view.prefix}tok/s against the baseline, %"
+    return _lines(view, loads, found, ratio, "Gain over the baseline along the ladder", y_title, logarithmic=False)
+
+
+def _ladder(view: View, metric: str, title: str, unit: str) -> Ladder | None:
+    loads, found = _along(view, metric)
+    return _lines(view, loads, found, found.interval, title, unit, logarithmic=True)
+
+
+def _along(view: View, metric: str) -> tuple[list[Load], Along]:
+    closed = [load for load in view.config.workload.ladder if load.closed]
+    loads = closed or list(view.config.workload.ladder)
+    return loads, along(view.rows, parse_objective(f"{metric}@{loads[0].text}"), loads)
+
+
+def _lines(
+    view: View,
+    loads: list[Load],
+    found: Along,
+    interval: Callable[[int, Load], Interval | None],
+    title: str,
+    y_title: str,
+    *,
+    logarithmic: bool,
+) -> Ladder | None:
+    lines = []
+    for trial, why in view.featured.items():
+        points = []
+        for load in loads:
+            value, reached = found.value(trial, load), interval(trial, load)
+            if value is not None and reached is not None:
+                points.append(Reached(load, reached.mean, reached.low, reached.high, value.starts))
+        if points:
+            label = "baseline" if trial == 0 else f"trial {trial} ({why})"
+            lines.append(Line(trial, label, view.settings(trial), tuple(points)))
+    x_title = "concurrency (users)" if loads[0].closed else "requests per second"
+    return Ladder(title, y_title, x_title, tuple(lines), logarithmic) if lines else None
+
+
+def ladder_chart(view: View, key: str, ladder: Ladder | None) -> Chart | None:
+    """The ladder as a chart."""
+    if ladder is None:
+        return None
+    traces = []
+    order = list(view.featured)
+    for position, line in enumerate(ladder.lines):
+        # A setting looks the same in every picture.
+        style = order.index(line.trial)
+        colour = COLOURS[style]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": line.label,
+                "x": [ladder.shifted(position, point.place) for point in line.points],
+                "y": [point.value for point in line.points],
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [point.high - point.value for point in line.points],
+                    "arrayminus": [point.value - point.low for point in line.points],
+                    "color": colour,
+                    "thickness": 1.2,
+                    "width": 4,
+                },
+                "customdata": [
+                    [p.load.label, numeral(p.value), _span(p), p.starts, line.settings.replace(" ", "<br>")]
+                    for p in line.points
+                ],
+                "hovertemplate": f"<b>{line.label}</b> at %{{customdata[0]}}: %{{customdata[1]}}<br>"
+                "95 %: %{customdata[2]}, %{customdata[3]} start(s)<br>%{customdata[4]}<extra></extra>",
+                "line": {"color": colour, "dash": DASHES[style], "width": 2},
+                "marker": {"color": colour, "symbol": SYMBOLS[style], "size": 8},
+            }
+        )
+    places = ladder.places
+    x = {
+        "title": {"text": ladder.x_title},
+        "type": "log",
+        "tickvals": places,
+        "ticktext": [f"{place:g}" for place in places],
+        "range": [math.log10(places[0] / 1.25), math.log10(places[-1] * 1.25)],
+    }
+    low, high = ladder.span
+    y: dict[str, object] = {"title": {"text": ladder.y_title}, "range": [low, high], "zeroline": True}
+    if ladder.logarithmic:
+        y |= {"type": "log", "range": [math.log10(low), math.log10(high)]}
+        y |= {"tickvals": ladder.marks, "ticktext": [f"{mark:,.10g}" for mark in ladder.marks]}
+    else:
+        y |= {"zerolinecolor": COLOURS[0], "zerolinewidth": 2}
+    rows = [
+        (line.label, p.load.label, numeral(p.value), _span(p), str(p.starts))
+        for line in ladder.lines
+        for p in line.points
+    ]
+    table = DataTable.of(("setting", "load", ladder.y_title, "95 % interval", "starts"), rows)
+    return Chart(key, ladder.title, _text(ladder), figure(traces, x, y), table)
+
+
+def _text(ladder: Ladder) -> str:
+    parts = []
+    for line in ladder.lines:
+        ends = [line.points[0], line.points[-1]] if len(line.points) > 1 else [line.points[0]]
+        parts.append(f"{line.label} " + " and ".join(f"{_figure(ladder, p)} at {p.load.label}" for p in ends))
+    known = any(point.low < point.high for line in ladder.lines for point in line.points)
+    bars = "Bars are 95 % intervals." if known else "There are no intervals: what starts differ by was not measured."
+    return f"{ladder.y_title}: {'; '.join(parts)}. {bars}"
+
+
+def _figure(ladder: Ladder, point: Reached) -> str:
+    return numeral(point.value) if ladder.logarithmic else f"{point.value:+.1f}"
+
+
+def _span(point: Reached) -> str:
+    return "not known" if point.low == point.high else f"{numeral(point.low)} to {numeral(point.high)}"
