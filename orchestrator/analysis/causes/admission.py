@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis.causes.evidence import Evidence, settings_key, settings_of, users
+from orchestrator.analysis.causes.evidence import Evidence, settings_key, users
 from orchestrator.analysis.causes.step_time import kv_short, running_batch, tokens_a_request
 from orchestrator.analysis.comparisons import percent
 from orchestrator.analysis.effective import MAX_RUNNING
@@ -69,11 +69,11 @@ def _cost(row: Row, evidence: Evidence) -> tuple[float, str] | None:
     """Throughput against a trial that has all settings but the cap in common and ran all users; and which one."""
     if row not in evidence.compared_set:
         return None
-    key, batch = settings_key(settings_of(row, cap=False)), running_batch(row)
+    key, batch = settings_key(evidence.settings(row, cap=False)), running_batch(row)
     for other in evidence.compared:
         if users(other) != users(row) or batch is None or running_batch(other) != users(row):
             continue
-        if settings_key(settings_of(other, cap=False)) == key:
+        if settings_key(evidence.settings(other, cap=False)) == key:
             ratio = evidence.against(row, other)
             if not ratio.holds(1.0):
                 return ratio.mean, f"trial {row.trial.trial} against {other.trial.trial}"

@@ -11,7 +11,6 @@ from orchestrator.analysis.causes.evidence import (
     Evidence,
     difference,
     differing_text,
-    settings_of,
     users,
 )
 from orchestrator.analysis.causes.step_time import PlainStep, StepTime, StepTimes
@@ -112,7 +111,7 @@ def break_even(name: str, judged: Sequence[Judged], steps: StepTimes) -> Finding
     if step.batch < load:
         text += f"; and max_running_requests was {step.batch}, so {load - step.batch} of {load} requests queued"
     text += f". {_verdict(best)} (trial {trial}{f', the best of {len(judged)}' if len(judged) > 1 else ''})."
-    text += _doubt(best, plain, steps.evidence)
+    text += _contradiction(best) + _doubt(best, plain, steps.evidence)
     data = {**best.data, "drafter": name, "others": [one.data for one in judged[1:]]}
     behind = rows_behind([best.row, *plain.rows])
     return Finding("break_even", text, data, behind)
@@ -218,19 +217,31 @@ def _whose(plain: PlainStep, row: Row, evidence: Evidence) -> str:
     if plain.how == "interpolated":
         ladder = sorted({users(r) for r in plain.rows})
         where = f" between C={ladder[0]} and C={ladder[-1]}"
-    others = sorted({r.trial.trial for r in plain.rows if r.trial.role not in ("baseline", "sentinel")})
     if base is not None and base.trial.trial in plain.trials:
-        alike = f" and of {trials_text(others)}" if others else ""
-        return f", the baseline's{alike}{where}"
+        return f", the baseline's{where}"
+    others = {r.trial.trial for r in plain.rows if r.trial.role == "candidate"}
     return f", of {trials_text(others or plain.trials)}{where}"
+
+
+def _contradiction(best: Judged) -> str:
+    """Where the throughput went against what the cycles say."""
+    step = best.step
+    pays = step.pace is not None and step.pace > 1
+    if best.verdict == "tie" or pays == (best.verdict == "pays"):
+        return ""
+    if pays and step.batch < users(best.row):
+        return " By its cycles alone it would pay: what it loses, it loses in the queue."
+    return (
+        " Its cycles say otherwise, so what moved its throughput lies outside of them, or in the unrest of one start."
+    )
 
 
 def _doubt(best: Judged, plain: PlainStep, evidence: Evidence) -> str:
     """Other settings that the trial has otherwise than what its cycle is compared with."""
     if plain.same_settings:
         return ""
-    mine = settings_of(best.row, speculation=False, cap=False)
-    theirs = settings_of(plain.rows[0], speculation=False, cap=False)
+    mine = evidence.settings(best.row, speculation=False, cap=False)
+    theirs = evidence.settings(plain.rows[0], speculation=False, cap=False)
     differ = differing_text((name, values[0]) for name, values in difference(mine, theirs).items())
     return f" It differs in {differ} too, so not all of this need be the speculation's." if differ else ""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from orchestrator.analysis.causes.break_even import ms_text
 from orchestrator.analysis.causes.effects import only_nccl
-from orchestrator.analysis.causes.evidence import Evidence, difference, differing_text, settings_of, users
+from orchestrator.analysis.causes.evidence import Evidence, difference, differing_text, users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.comparisons import percent
 from orchestrator.analysis.finding import Finding, rows_behind
 
 
 def communication(steps: StepTimes, only: int | None = None) -> list[Finding]:
-    """For each load the NCCL setting that made the baseline's step shortest; of `only` that trial where one is named."""
+    """For each load the NCCL setting that made the baseline's step shortest; of the trial `only` where one is named."""
     evidence = steps.evidence
     found = []
     for load in evidence.ladder:
@@ -30,7 +30,7 @@ def _tuned(steps: StepTimes, load: int) -> list[StepTime]:
     for row in evidence.compared:
         if row.trial.speculative or users(row) != load or row.trial.repeats is not None:
             continue
-        differ = difference(settings_of(row, cap=False), settings_of(base, cap=False))
+        differ = difference(evidence.settings(row, cap=False), evidence.settings(base, cap=False))
         step = steps.of(row)
         if differ and only_nccl(differ) and step is not None and step.plain is not None and step.batch == load:
             found.append(step)
@@ -42,7 +42,7 @@ def _told(step: StepTime, tried: int, evidence: Evidence) -> Finding | None:
     if base is None or ratio is None or step.plain is None or step.extra_ms is None:
         return None
     load, trial = users(step.row), step.row.trial.trial
-    differ = difference(settings_of(step.row, cap=False), settings_of(base, cap=False))
+    differ = difference(evidence.settings(step.row, cap=False), evidence.settings(base, cap=False))
     names = differing_text((name, values[0]) for name, values in differ.items())
     data = {
         **step.data,

@@ -11,7 +11,7 @@ import numpy as np
 
 from launchers.sglang.rewrites import STEPS, TOPK
 from orchestrator.analysis.causes.break_even import draft_tokens, drafter, drafters, ms_text, setting
-from orchestrator.analysis.causes.evidence import settings_key, settings_of, users
+from orchestrator.analysis.causes.evidence import settings_key, users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.finding import Finding, rows_behind, trials_text
 from orchestrator.benchmark.intervals import student_t
@@ -56,7 +56,7 @@ def parts(steps: StepTimes) -> list[Finding]:
     """
     groups: dict[tuple[str, str], dict[int, list[StepTime]]] = {}
     for step in speculative_steps(steps):
-        rest = settings_key(settings_of(step.row, speculation=False, cap=False))
+        rest = settings_key(steps.evidence.settings(step.row, speculation=False, cap=False))
         by_load = groups.setdefault((drafter(step.row)[0], rest), {})
         by_load.setdefault(users(step.row), []).append(step)
     found, algorithms = [], dict.fromkeys(algorithm for algorithm, _ in groups)
@@ -152,7 +152,7 @@ def depths(steps: StepTimes) -> list[Finding]:
     """For each drafter what more steps brought and cost at the smallest load, from trials that differ in it alone."""
     names, groups = drafters(steps.evidence.rows), dict[tuple[Any, ...], list[StepTime]]()
     for step in speculative_steps(steps):
-        key = (drafter(step.row), setting(step.row, TOPK), users(step.row), step.batch, _rest(step))
+        key = (drafter(step.row), setting(step.row, TOPK), users(step.row), step.batch, _rest(step, steps))
         if setting(step.row, STEPS) is not None:
             groups.setdefault(key, []).append(step)
     found: dict[str, Finding] = {}
@@ -184,7 +184,7 @@ def drafters_compared(steps: StepTimes) -> list[Finding]:
     names, groups = drafters(steps.evidence.rows), dict[tuple[Any, ...], dict[str, StepTime]]()
     for step in speculative_steps(steps):
         shape = (setting(step.row, STEPS), setting(step.row, TOPK), draft_tokens(step.row))
-        groups.setdefault((users(step.row), step.batch, shape, _rest(step)), {}).setdefault(
+        groups.setdefault((users(step.row), step.batch, shape, _rest(step, steps)), {}).setdefault(
             names[drafter(step.row)], step
         )
     best = max(groups.items(), key=lambda item: (len(item[1]), -item[0][0]), default=None)
@@ -245,8 +245,8 @@ def first_chance(accept_length: float, steps: int) -> float:
     return (low + high) / 2
 
 
-def _rest(step: StepTime) -> str:
-    return settings_key(settings_of(step.row, speculation=False, cap=False))
+def _rest(step: StepTime, steps: StepTimes) -> str:
+    return settings_key(steps.evidence.settings(step.row, speculation=False, cap=False))
 
 
 __all__ = ["depths", "drafters_compared", "first_chance", "parts", "speculative_steps"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.analysis.causes.evidence import Evidence, settings_key, settings_of, users
+from orchestrator.analysis.causes.evidence import Evidence, settings_key, users
 from orchestrator.analysis.causes.step_time import running_batch
 from orchestrator.analysis.comparisons import percent
 from orchestrator.analysis.effective import MAX_RUNNING
@@ -40,13 +40,13 @@ def effects(evidence: Evidence) -> list[Finding]:
 def _pairs(evidence: Evidence) -> dict[tuple[str, Any, Any], dict[int, list[_Pair]]]:
     """By setting, its value and the value it is held against: pairs by load."""
     base = evidence.baseline
-    usual = settings_of(base) if base is not None else {}
+    usual = evidence.settings(base) if base is not None else {}
     alike: dict[tuple[int, str, str], dict[str, list[Row]]] = {}
-    names = sorted({name for row in evidence.compared for name in settings_of(row)})
+    names = sorted({name for row in evidence.compared for name in evidence.settings(row)})
     for row in evidence.compared:
         if row.trial.role == "confirmation":
             continue
-        own, batch = settings_of(row), running_batch(row)
+        own, batch = evidence.settings(row), running_batch(row)
         for name in names:
             # A cap that admits all is no difference to another that does.
             rest = {k: v for k, v in own.items() if k not in (name, MAX_RUNNING)}
@@ -62,7 +62,7 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, Any, Any], dict[int, list[_Pai
         other = by_value[reference][0]
         for value, rows in by_value.items():
             if value != reference:
-                of = (name, settings_of(rows[0]).get(name), settings_of(other).get(name))
+                of = (name, evidence.settings(rows[0]).get(name), evidence.settings(other).get(name))
                 pairs = [_Pair(row, other, evidence.against(row, other)) for row in rows]
                 found.setdefault(of, {}).setdefault(load, []).extend(pairs)
     return found

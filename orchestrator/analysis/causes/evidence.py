@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis.comparisons import baseline_at, floor_at
-from orchestrator.analysis.effective import MAX_RUNNING
+from orchestrator.analysis.effective import MAX_RUNNING, same
 from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
 from orchestrator.analysis.rows import Row, all_simulated, by_trial
 from orchestrator.benchmark.intervals import Interval
@@ -28,6 +28,7 @@ class Evidence:
         self.trials = by_trial(self.rows)
         self._bases: dict[int, Value | None] = {}
         self._floors: dict[int, NoiseFloor | None] = {}
+        self._settings: dict[int, dict[str, Any]] = {}
 
     @property
     def unit(self) -> str:
@@ -78,6 +79,30 @@ class Evidence:
         """The throughput of two compared rows of one load, one over the other."""
         return ratio_of(value_of(row), value_of(other), self.floor(users(row)))
 
+    def settings(self, row: Row, *, speculation: bool = True, cap: bool = True) -> dict[str, Any]:
+        """The settings that act: those asked for that the canonical configuration kept, values as canonical, without
+        those that the baseline's server has by itself.
+
+        Without `speculation` those of speculative decoding are left out, without `cap` the limit of running requests.
+        """
+        trial = row.trial.trial
+        if trial not in self._settings:
+            self._settings[trial] = self._acting(row)
+        return {
+            name: value
+            for name, value in self._settings[trial].items()
+            if (speculation or not name.startswith(_SPECULATIVE)) and (cap or name != MAX_RUNNING)
+        }
+
+    def _acting(self, row: Row) -> dict[str, Any]:
+        trial, base = row.trial, self.baseline
+        flags = {k: trial.canonical_flags[k] for k in trial.requested_flags if k in trial.canonical_flags}
+        own = {} if base is None else base.start.effective_settings
+        asked = {} if base is None else base.trial.requested_flags
+        flags = {k: v for k, v in flags.items() if k in asked or k not in own or not same(v, own[k])}
+        found = {**flags, **{k: v for k, v in trial.canonical_env.items() if k in trial.requested_env}}
+        return {name: value for name, value in found.items() if value is not None}
+
     @cached_property
     def compared_set(self) -> _Identities:
         """`compared`, to ask whether a row is in it."""
@@ -105,21 +130,6 @@ def value_of(row: Row) -> Value:
     assert rate is not None
     assert row.level is not None
     return Value(rate, row.level.metrics.output_tokens_per_s_half_width)
-
-
-def settings_of(row: Row, *, speculation: bool = True, cap: bool = True) -> dict[str, Any]:
-    """The settings that act: those asked for that the canonical configuration kept, values as canonical.
-
-    Without `speculation` those of speculative decoding are left out, without `cap` the limit of running requests.
-    """
-    trial = row.trial
-    flags = {k: trial.canonical_flags.get(k) for k in trial.requested_flags if k in trial.canonical_flags}
-    found = {**flags, **{k: v for k, v in trial.canonical_env.items() if k in trial.requested_env}}
-    return {
-        name: value
-        for name, value in found.items()
-        if value is not None and (speculation or not name.startswith(_SPECULATIVE)) and (cap or name != MAX_RUNNING)
-    }
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Literal
 
-from orchestrator.analysis.causes.evidence import Evidence, settings_key, settings_of, users
+from orchestrator.analysis.causes.evidence import Evidence, settings_key, users
 from orchestrator.analysis.rows import Row
 
 How = Literal["measured", "interpolated"]
@@ -27,7 +27,7 @@ class PlainStep:
     rows: tuple[Row, ...]
     #: At this very batch, or between two of them, linearly in the batch.
     how: How
-    #: Whether the rows have all settings but speculation in common with what it is compared with.
+    #: Whether the rows have all settings but speculation in common with what it is compared with, or none that tells.
     same_settings: bool
 
     @property
@@ -100,7 +100,7 @@ class StepTimes:
         for row in self.evidence.compared:
             batch, ms = running_batch(row), _tpot_ms(row)
             if not row.trial.speculative and batch is not None and ms is not None:
-                groups.setdefault(_key(row), []).append((batch, ms, row))
+                groups.setdefault(self._key(row), []).append((batch, ms, row))
         return groups
 
     def of(self, row: Row) -> StepTime | None:
@@ -130,8 +130,8 @@ class StepTimes:
 
         None where the baseline will do: it has these settings, or nothing tells the two apart.
         """
-        base, own = self.evidence.baseline, _key(row)
-        if base is not None and own == _key(base):
+        base, own = self.evidence.baseline, self._key(row)
+        if base is not None and own == self._key(base):
             return None
         alike = [(batch, -ms, other) for batch, ms, other in self._plain.get(own, []) if users(other) == users(row)]
         found = max(alike, key=lambda one: one[:2])[2] if alike else None
@@ -140,10 +140,10 @@ class StepTimes:
     def plain_step(self, row: Row, batch: int) -> PlainStep | None:
         """A plain step at this batch: of the same settings without speculation, else of the baseline.
 
-        Of both together where they cannot be told apart: a single start is a poor measure.
+        Of the baseline too where the two cannot be told apart: it has more starts, and a single one is a poor measure.
         """
         base = self.evidence.baseline
-        own, usual = _key(row), None if base is None else _key(base)
+        own, usual = self._key(row), None if base is None else self._key(base)
         mine = None
         # A plain trial is compared with the baseline, not with itself.
         if own != usual and row.trial.speculative:
@@ -151,12 +151,12 @@ class StepTimes:
         theirs = None if usual is None else _at(self._plain.get(usual, []), batch, users(row))
         if mine is None:
             return None if theirs is None else PlainStep(theirs[0], tuple(theirs[1]), theirs[2], own == usual)
-        if theirs is None or not all(self._like_baseline(one) for one in mine[1]):
-            return PlainStep(mine[0], tuple(mine[1]), mine[2], True)
-        weights = len(mine[1]), len(theirs[1])
-        ms = (mine[0] * weights[0] + theirs[0] * weights[1]) / sum(weights)
-        how: How = "measured" if mine[2] == theirs[2] == "measured" else "interpolated"
-        return PlainStep(ms, (*theirs[1], *mine[1]), how, True)
+        if theirs is not None and all(self._like_baseline(one) for one in mine[1]):
+            return PlainStep(theirs[0], tuple(theirs[1]), theirs[2], True)
+        return PlainStep(mine[0], tuple(mine[1]), mine[2], True)
+
+    def _key(self, row: Row) -> str:
+        return settings_key(self.evidence.settings(row, speculation=False, cap=False))
 
     def _like_baseline(self, row: Row) -> bool:
         """Whether a plain row's throughput cannot be told from the baseline's at its load."""
@@ -207,10 +207,6 @@ def _ranks(row: Row) -> int:
 def _tpot_ms(row: Row) -> float | None:
     tpot = row.level.metrics.tpot_ms if row.level else None
     return tpot.mean if tpot is not None and tpot.mean > 0 else None
-
-
-def _key(row: Row) -> str:
-    return settings_key(settings_of(row, speculation=False, cap=False))
 
 
 def _at(points: Sequence[tuple[int, float, Row]], batch: int, load: int) -> tuple[float, list[Row], How] | None:
