@@ -143,17 +143,12 @@ def _crossover(name: str, chosen: Sequence[Judged]) -> Finding:
     assert high.break_even is not None
     lengths = [one.step.accept_length for one in chosen]
     loads = f"from C={users(first.row)} to C={users(last.row)}"
-    steady = max(lengths) <= (1 + _STEADY) * min(lengths)
-    got = (
-        f"{min(lengths):.2f} to {max(lengths):.2f} tokens a cycle, whatever the load"
-        if steady
-        else (
-            f"{low.accept_length:.2f} tokens a cycle at C={users(first.row)}, {high.accept_length:.2f} at "
-            f"C={users(last.row)}"
-        )
-    )
+    got = f"{low.accept_length:.2f} tokens a cycle at C={users(first.row)}, {high.accept_length:.2f} at C={users(last.row)}"
+    if max(lengths) <= (1 + _STEADY) * min(lengths):
+        ends = dict.fromkeys((f"{min(lengths):.2f}", f"{max(lengths):.2f}"))
+        got = f"{' to '.join(ends)} tokens a cycle, whatever the load"
     moved = "rises" if high.break_even > low.break_even else "falls"
-    text = f"{name} {_where(chosen)}: it gets {got}; break-even {moved} {loads} from about {figure(low.break_even)} to "
+    text = f"{name} {_where(chosen)}. It gets {got}; break-even {moved} {loads} from about {figure(low.break_even)} to "
     text += f"{figure(high.break_even)}"
     text += _extra(low, high)
     trial = first.row.trial.trial
@@ -182,9 +177,10 @@ def _where(chosen: Sequence[Judged]) -> str:
     if not costs:
         return f"pays at {_loads(pays)}{tied}" if ties else "pays at every load"
     if max(pays) < min(costs):
+        up_to = f"at C={pays[0]}" if len(pays) == 1 else f"up to C={max(pays)}"
         return (
-            f"crosses over between C={max(pays)} and C={min(costs)}: it pays up to C={max(pays)}{tied} and costs "
-            f"from C={min(costs)} on"
+            f"crosses over between C={max(pays)} and C={min(costs)}: it pays {up_to}{tied} and costs from "
+            f"C={min(costs)} on"
         )
     return f"pays at {_loads(pays)} and costs at {_loads(costs)}{tied}"
 
