@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from orchestrator.analysis.causes import admission, break_even, communication, drafting, effects
 from orchestrator.analysis.causes.evidence import Evidence
-from orchestrator.analysis.causes.step_time import StepTimes
+from orchestrator.analysis.causes.request_time import request_times
+from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row
@@ -37,6 +38,15 @@ def explain(rows: Iterable[Row], objective: Objective | None = None) -> list[Fin
     ]
 
 
+def step_times(rows: Iterable[Row]) -> list[StepTime]:
+    """The cycle of every level that tells it, beside a plain step at the same batch, and where a request's time went:
+    by trial and load.
+    """
+    evidence = Evidence(rows)
+    steps = StepTimes(evidence)
+    return [step for row in evidence.compared if (step := steps.of(row)) is not None]
+
+
 def _score_first(found: list[Finding], objective: Objective | None) -> list[Finding]:
     """The findings of the score's load before the others."""
     load = objective.metric.load.concurrency if objective else None
@@ -50,6 +60,7 @@ def explain_trial(rows: Iterable[Row], trial: int, objective: Objective | None =
     found = _score_first(break_even.break_evens(steps, only=trial), objective)
     found += break_even.crossovers(steps, only=trial)
     found += _score_first(communication.communication(steps, only=trial), objective)
+    found += request_times(steps, only=trial)
     others = [
         *drafting.drafters_compared(steps),
         *drafting.depths(steps),

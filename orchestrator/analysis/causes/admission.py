@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis.causes.evidence import Evidence, settings_key, users
+from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import kv_short, running_batch, tokens_a_request
 from orchestrator.analysis.comparisons import percent
 from orchestrator.analysis.effective import MAX_RUNNING
@@ -48,7 +48,8 @@ def _cap(concurrency: int, bound: Sequence[Row], measured: int, evidence: Eviden
         )
         text += f" A request spent {shares} % of its time in the queue."
     data = {"concurrency": concurrency, "caps": by_trial, "unasked": unasked, "queued_share": waits}
-    costs = [cost for row in bound if (cost := _cost(row, evidence)) is not None]
+    unbound = _unbound(concurrency, evidence)
+    costs = [cost for row in bound if (cost := _cost(row, unbound, evidence)) is not None]
     if costs:
         worst, other = min(costs, key=lambda cost: cost[0])
         text += f" Of trials that differ in it alone, it moved throughput by {percent(worst)} % ({other})."
@@ -65,19 +66,22 @@ def _queued_share(row: Row) -> float | None:
     return share if share <= 1 else None
 
 
-def _cost(row: Row, evidence: Evidence) -> tuple[float, str] | None:
+def _unbound(concurrency: int, evidence: Evidence) -> dict[str, Row]:
+    """Rows that ran all users at once, by their settings apart from the cap; the earliest of equals."""
+    found: dict[str, Row] = {}
+    for row in evidence.compared:
+        if users(row) == concurrency and running_batch(row) == concurrency:
+            found.setdefault(evidence.key(row, cap=False), row)
+    return found
+
+
+def _cost(row: Row, unbound: Mapping[str, Row], evidence: Evidence) -> tuple[float, str] | None:
     """Throughput against a trial that has all settings but the cap in common and ran all users; and which one."""
-    if row not in evidence.compared_set:
+    other = unbound.get(evidence.key(row, cap=False)) if row in evidence.compared_set else None
+    ratio = None if other is None else evidence.against(row, other)
+    if other is None or ratio is None or ratio.holds(1.0):
         return None
-    key, batch = settings_key(evidence.settings(row, cap=False)), running_batch(row)
-    for other in evidence.compared:
-        if users(other) != users(row) or batch is None or running_batch(other) != users(row):
-            continue
-        if settings_key(evidence.settings(other, cap=False)) == key:
-            ratio = evidence.against(row, other)
-            if not ratio.holds(1.0):
-                return ratio.mean, f"trial {row.trial.trial} against {other.trial.trial}"
-    return None
+    return ratio.mean, f"trial {row.trial.trial} against {other.trial.trial}"
 
 
 def memory(evidence: Evidence) -> list[Finding]:

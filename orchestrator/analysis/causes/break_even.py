@@ -143,7 +143,8 @@ def _crossover(name: str, chosen: Sequence[Judged]) -> Finding:
     assert high.break_even is not None
     lengths = [one.step.accept_length for one in chosen]
     loads = f"from C={users(first.row)} to C={users(last.row)}"
-    got = f"{low.accept_length:.2f} tokens a cycle at C={users(first.row)}, {high.accept_length:.2f} at C={users(last.row)}"
+    got = f"{low.accept_length:.2f} tokens a cycle at C={users(first.row)} and {high.accept_length:.2f}"
+    got += f" at C={users(last.row)}"
     if max(lengths) <= (1 + _STEADY) * min(lengths):
         ends = dict.fromkeys((f"{min(lengths):.2f}", f"{max(lengths):.2f}"))
         got = f"{' to '.join(ends)} tokens a cycle, whatever the load"

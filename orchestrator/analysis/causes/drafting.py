@@ -11,7 +11,7 @@ import numpy as np
 
 from launchers.sglang.rewrites import STEPS, TOPK
 from orchestrator.analysis.causes.break_even import draft_tokens, drafter, drafters, ms_text, setting
-from orchestrator.analysis.causes.evidence import settings_key, users
+from orchestrator.analysis.causes.evidence import users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.finding import Finding, rows_behind, trials_text
 from orchestrator.benchmark.intervals import student_t
@@ -56,7 +56,7 @@ def parts(steps: StepTimes) -> list[Finding]:
     """
     groups: dict[tuple[str, str], dict[int, list[StepTime]]] = {}
     for step in speculative_steps(steps):
-        rest = settings_key(steps.evidence.settings(step.row, speculation=False, cap=False))
+        rest = steps.evidence.key(step.row, speculation=False, cap=False)
         by_load = groups.setdefault((drafter(step.row)[0], rest), {})
         by_load.setdefault(users(step.row), []).append(step)
     found, algorithms = [], dict.fromkeys(algorithm for algorithm, _ in groups)
@@ -246,7 +246,7 @@ def first_chance(accept_length: float, steps: int) -> float:
 
 
 def _rest(step: StepTime, steps: StepTimes) -> str:
-    return settings_key(steps.evidence.settings(step.row, speculation=False, cap=False))
+    return steps.evidence.key(step.row, speculation=False, cap=False)
 
 
 __all__ = ["depths", "drafters_compared", "first_chance", "parts", "speculative_steps"]

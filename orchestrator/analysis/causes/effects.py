@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.analysis.causes.evidence import Evidence, settings_key, users
+from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import running_batch
 from orchestrator.analysis.comparisons import percent
 from orchestrator.analysis.effective import MAX_RUNNING
@@ -17,6 +17,10 @@ from orchestrator.benchmark.intervals import Interval
 
 #: Share of prompt tokens found in the prefix cache from which on it is worth a word.
 _CACHED = 0.05
+
+
+#: All settings but one, and how many requests ran at once.
+Key = tuple[tuple[tuple[str, str], ...], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,46 +34,45 @@ class _Pair:
 
 def effects(evidence: Evidence) -> list[Finding]:
     """For each setting that trials differ in alone, what it did at each load; those without effect last."""
-    found = [
-        _effect(name, value, reference, by_load)
-        for (name, value, reference), by_load in sorted(_pairs(evidence).items(), key=lambda item: str(item[0]))
-    ]
+    found = [_effect(of[0], by_load, evidence) for of, by_load in sorted(_pairs(evidence).items())]
     return sorted(found, key=lambda finding: finding.kind == "no_effect")
 
 
-def _pairs(evidence: Evidence) -> dict[tuple[str, Any, Any], dict[int, list[_Pair]]]:
+def _pairs(evidence: Evidence) -> dict[tuple[str, str, str], dict[int, list[_Pair]]]:
     """By setting, its value and the value it is held against: pairs by load."""
     base = evidence.baseline
     usual = evidence.settings(base) if base is not None else {}
-    alike: dict[tuple[int, str, str], dict[str, list[Row]]] = {}
+    alike: dict[tuple[int, str, Key], dict[str, list[Row]]] = {}
     names = sorted({name for row in evidence.compared for name in evidence.settings(row)})
     for row in evidence.compared:
         if row.trial.role == "confirmation":
             continue
         own, batch = evidence.settings(row), running_batch(row)
+        texts = [(name, repr(own.get(name))) for name in names if name != MAX_RUNNING]
+        admitted = own.get(MAX_RUNNING) if batch is None else batch
         for name in names:
+            rest = tuple(text for text in texts if text[0] != name)
             # A cap that admits all is no difference to another that does.
-            rest = {k: v for k, v in own.items() if k not in (name, MAX_RUNNING)}
-            cap = None if name == MAX_RUNNING else (own.get(MAX_RUNNING) if batch is None else batch)
-            key = (users(row), name, settings_key(rest | {"batch": cap}))
-            alike.setdefault(key, {}).setdefault(settings_key({"value": own.get(name)}), []).append(row)
-    found: dict[tuple[str, Any, Any], dict[int, list[_Pair]]] = {}
+            key: Key = (rest, None if name == MAX_RUNNING else admitted)
+            alike.setdefault((users(row), name, key), {}).setdefault(repr(own.get(name)), []).append(row)
+    found: dict[tuple[str, str, str], dict[int, list[_Pair]]] = {}
     for (load, name, _), by_value in alike.items():
         if len(by_value) < 2:
             continue
-        first = settings_key({"value": usual.get(name)})
+        first = repr(usual.get(name))
         reference = first if first in by_value else min(by_value)
         other = by_value[reference][0]
         for value, rows in by_value.items():
             if value != reference:
-                of = (name, evidence.settings(rows[0]).get(name), evidence.settings(other).get(name))
+                of = (name, value, reference)
                 pairs = [_Pair(row, other, evidence.against(row, other)) for row in rows]
                 found.setdefault(of, {}).setdefault(load, []).extend(pairs)
     return found
 
 
-def _effect(name: str, value: Any, reference: Any, by_load: Mapping[int, Sequence[_Pair]]) -> Finding:
+def _effect(name: str, by_load: Mapping[int, Sequence[_Pair]], evidence: Evidence) -> Finding:
     pairs = [pair for several in by_load.values() for pair in several]
+    value, reference = (evidence.settings(row).get(name) for row in (pairs[0].row, pairs[0].other))
     trials = sorted({pair.row.trial.trial for pair in pairs})
     against = sorted({pair.other.trial.trial for pair in pairs})
     who = f"{trials_text(trials)} against {', '.join(map(str, against))}"

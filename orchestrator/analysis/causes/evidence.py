@@ -29,6 +29,7 @@ class Evidence:
         self._bases: dict[int, Value | None] = {}
         self._floors: dict[int, NoiseFloor | None] = {}
         self._settings: dict[int, dict[str, Any]] = {}
+        self._keys: dict[tuple[int, bool, bool], str] = {}
 
     @property
     def unit(self) -> str:
@@ -93,6 +94,13 @@ class Evidence:
             for name, value in self._settings[trial].items()
             if (speculation or not name.startswith(_SPECULATIVE)) and (cap or name != MAX_RUNNING)
         }
+
+    def key(self, row: Row, *, speculation: bool = True, cap: bool = True) -> str:
+        """The same for rows of the same `settings`."""
+        name = row.trial.trial, speculation, cap
+        if name not in self._keys:
+            self._keys[name] = settings_key(self.settings(row, speculation=speculation, cap=cap))
+        return self._keys[name]
 
     def _acting(self, row: Row) -> dict[str, Any]:
         trial, base = row.trial, self.baseline

@@ -13,8 +13,9 @@ from functools import cached_property
 from statistics import fmean
 from typing import Literal
 
-from orchestrator.analysis.causes.evidence import Evidence, settings_key, users
+from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.rows import Row
+from orchestrator.offered_load import Load
 
 How = Literal["measured", "interpolated"]
 
@@ -92,6 +93,7 @@ class StepTimes:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
+        self._known: dict[tuple[int, Load], StepTime | None] = {}
 
     @cached_property
     def _plain(self) -> dict[str, list[tuple[int, float, Row]]]:
@@ -105,9 +107,17 @@ class StepTimes:
 
     def of(self, row: Row) -> StepTime | None:
         """The step time of a compared row; None where batch, TPOT or accept length is not known."""
+        if row not in self.evidence.compared_set or row.level is None:
+            return None
+        key = row.trial.trial, row.level.load
+        if key not in self._known:
+            self._known[key] = self._of(row)
+        return self._known[key]
+
+    def _of(self, row: Row) -> StepTime | None:
         batch, tpot_ms = running_batch(row), _tpot_ms(row)
         length = accept_length(row)
-        if row not in self.evidence.compared_set or batch is None or tpot_ms is None or length is None:
+        if batch is None or tpot_ms is None or length is None:
             return None
         assert row.level is not None
         metrics = row.level.metrics
@@ -156,7 +166,7 @@ class StepTimes:
         return PlainStep(mine[0], tuple(mine[1]), mine[2], True)
 
     def _key(self, row: Row) -> str:
-        return settings_key(self.evidence.settings(row, speculation=False, cap=False))
+        return self.evidence.key(row, speculation=False, cap=False)
 
     def _like_baseline(self, row: Row) -> bool:
         """Whether a plain row's throughput cannot be told from the baseline's at its load."""

@@ -98,8 +98,8 @@ def test_the_noisy_drafter_loses_since_it_gets_less_than_a_cycle_costs(told: lis
     assert found.data["break_even"] == pytest.approx(1.9 * 68 / 56)
     assert found.text == (
         "EAGLE with markov-eagle-0.3 at C=1: 1.90 tokens a cycle of at most 4; break-even here is about 2.31, because "
-        "a cycle took 34 ms, about 2.31 plain steps at batch 1 (14.7 ms, the baseline's). -17.6 % against the baseline: "
-        "no speedup (trial 5)."
+        "a cycle took 34 ms, about 2.31 plain steps at batch 1 (14.7 ms, the baseline's). -17.6 % against the "
+        "baseline: no speedup (trial 5)."
     )
 
 
