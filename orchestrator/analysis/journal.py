@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -116,6 +117,8 @@ def _entry(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: J
     if attempt is not None and attempt.standing == "running":
         text = f"the sweep ended while it ran; {_measured(group, standing.levels, attempt.number)}; {_AGAIN}"
         return replace(blank, state="stopped", finding=text, reason="interrupted")
+    if not group and attempt is not None and attempt.number == 1 and attempt.standing == "waiting":
+        return replace(blank, state="pending", finding="to be started")
     outcome = group[0].outcome if group else None
     reason = (outcome.failure_kind if outcome else None) or (attempt.reason if attempt else None)
     if reason in (None, "stopped", "orchestrator_died", "interrupted"):
@@ -180,7 +183,8 @@ def _ended(blank: Entry, group: Sequence[Row], judge: Judge) -> Entry:
 
 def _with(blank: Entry, verdict: Verdict) -> Entry:
     gain = verdict.gain
-    percents = (None, None, None) if gain is None else tuple(100 * (v - 1) for v in (gain.mean, gain.low, gain.high))
+    ratios = () if gain is None else (gain.mean, gain.low, gain.high)
+    percents = [100 * (value - 1) for value in ratios] if all(map(math.isfinite, ratios)) and ratios else [None] * 3
     return replace(
         blank,
         score=verdict.score,

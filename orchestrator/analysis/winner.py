@@ -86,7 +86,7 @@ def floor_of(rows: Iterable[Row], metric: Metric) -> NoiseFloor | None:
     for ordinal, group in by_trial(rows).items():
         info = group[0].trial
         value = metric_value(group, metric) if group[0].outcome.state == "complete" else None
-        if value is None:
+        if not value:  # a cost of 0 has no logarithm
             continue
         if info.role == "confirmation" and info.repeats is not None:
             starts.append(Repeated(info.repeats, value, info.repeat, _within_sd(group, metric)))

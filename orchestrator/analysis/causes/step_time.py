@@ -180,7 +180,7 @@ def running_batch(row: Row) -> int | None:
     None for an open loop, where the cap is not known, and where the KV pool may have held fewer.
     """
     cap = row.start.effective_max_running_requests
-    if row.level is None or row.level.load.concurrency is None or cap is None:
+    if row.level is None or row.level.load.concurrency is None or not cap:
         return None
     batch = min(users(row), cap)
     return None if kv_short(row, batch) else batch
@@ -205,7 +205,7 @@ def accept_length(row: Row) -> float | None:
     """Tokens that a cycle yields: 1 without speculation; None where it is not told."""
     if not row.trial.speculative:
         return 1.0
-    return row.level.metrics.accept_length if row.level else None
+    return (row.level.metrics.accept_length or None) if row.level else None
 
 
 def _ranks(row: Row) -> int:

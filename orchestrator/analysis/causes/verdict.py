@@ -77,7 +77,9 @@ class Judge:
         row = next(r for r in group if r.level is not None and r.level.load == metric.load)
         own = Value(score, _half_width(group, self._objective))
         figure = f"{number(score)} {self._unit} {at}"
-        gain = ratio_of(own, self._base, self._floor) if self._base and trial.repeats != 0 and trial.trial else None
+        # A cost of 0 has no ratio.
+        known = self._base is not None and score > 0 and trial.repeats != 0 and trial.trial != 0
+        gain = ratio_of(own, self._base, self._floor) if known and self._base is not None else None
         accepted = row.level.metrics.accept_length if row.level and trial.speculative else None
         text = self._text(group, row, figure, gain)
         return Verdict(text, score, figure, gain, accepted, self._violated(group))

@@ -147,3 +147,26 @@ def test_a_study_with_nothing_but_failures_has_a_line_for_each(build_row: Build)
     rows = [build_row(n, None, None, role="baseline" if not n else "candidate", state="failed") for n in range(3)]
     assert [e.finding for e in entries(rows, SCORE)] == ["failed (unknown)"] * 3
     assert entries([], SCORE) == []
+
+
+def test_what_is_queued_for_its_first_start_is_pending(build_row: Build) -> None:
+    standing = Standing({1: Attempt(1, "confirmation", 1, "waiting", repeats=0, repeat=1)})
+    found = line(baseline(build_row), 1, standing)
+    assert (found.state, found.finding, found.role) == ("pending", "to be started", "confirmation")
+
+
+def test_a_cost_that_is_0_has_no_gain_and_breaks_nothing(build_row: Build) -> None:
+    def queued(row: Row, ms: float) -> Row:
+        assert row.level is not None
+        metrics = dataclasses.replace(row.level.metrics, queue_time_ms=ms)
+        return dataclasses.replace(row, level=dataclasses.replace(row.level, metrics=metrics))
+
+    rows = [
+        queued(build_row(0, 128, role="baseline"), 4.0),
+        queued(build_row(1, 128, role="sentinel", repeats=0), 0.0),
+        queued(build_row(2, 128), 0.0),
+        queued(build_row(3, 128), 2.0),
+    ]
+    found = entries(rows, parse_objective("queue_time_ms@128"))
+    assert [(e.score, e.gain_percent) for e in found] == [(4.0, None), (0.0, None), (0.0, None), (2.0, -50.0)]
+    assert found[3].finding == "-50 % at C=128: better than the baseline, unconfirmed"
