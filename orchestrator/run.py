@@ -34,6 +34,7 @@ from orchestrator.live_file import LiveFile, State, live_path
 from orchestrator.plan import Reservation, StudyContext, TrialPlan, make_launcher
 from orchestrator.prompts import load_prompts, prompt_warnings, sent_ids
 from orchestrator.report.console import own_terminal
+from orchestrator.report.ending import keep_report
 from orchestrator.report.progress import Display, make_display, trial_line
 from orchestrator.report.summary import REASONS, fixed_settings, print_summary
 from orchestrator.reporter import Reporter
@@ -88,6 +89,7 @@ def run_sweep(resolved: Resolved, options: argparse.Namespace) -> int:
             results = store.rebuild(config.objectives, config.limits)
             run.conductor.write_journal(results.rows, alive=False)
             print_summary(console, config, store, results, ended)
+            keep_report(console, root, options.storage)
             return 130 if ended == "stopped" else 0
 
 

@@ -27,7 +27,7 @@ Verdict = Literal["confirmed", "unconfirmed", "tie", "baseline", "alone", "nothi
 
 _UNITS = {"output_tokens_per_s": "tok/s", "total_tokens_per_s": "tok/s"}
 #: Findings that say why nothing beats the baseline, the most telling first.
-_WHY = ("explain", "break_even", "speculation_lost", "speculation_untold", "noise_floor")
+_WHY = ("break_even", "speculation_lost", "speculation_untold", "noise_floor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +195,15 @@ def crossovers(found: Along, objective: Objective) -> str:
             parts.append(f"the baseline leads at {at}")
         else:
             gains = [r for load in loads if (r := found.ratio(leader, 0, load)) is not None]
-            low, high = min(g.mean for g in gains), max(g.mean for g in gains)
-            span = f"{percent(low)} %" if len(gains) == 1 else f"{percent(low)} to {percent(high)} %"
+            ends = dict.fromkeys(percent(end(g.mean for g in gains)) for end in (min, max))
+            span = " to ".join(ends) + " %"
             parts.append(f"trial {leader} leads at {at} ({span})")
     text = "Along the ladder " + _joined(parts)
     crossed = [c for a, b in pairwise(_told(leaders)) if (c := _crossing(found, a, b)) is not None]
     if crossed:
         return f"{text}; {_joined(crossed)}."
-    return text + ("; nothing overtakes another." if len({leader for _, leader in leaders}) == 1 else ".")
+    alone = {leader for _, leader in leaders}
+    return text + ("; nothing overtakes another." if len(alone) == 1 and None not in alone else ".")
 
 
 def _crossing(found: Along, low: tuple[Load, int], high: tuple[Load, int]) -> str | None:

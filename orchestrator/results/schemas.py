@@ -74,13 +74,15 @@ class TableSchema:
                 "use the version of the program that wrote it, or a later one"
             )
         arrays = []
+        places = {name: place for place, name in enumerate(table.schema.names)}
         for field in self.fields:
-            if field.name not in table.schema.names:
+            place = places.get(field.name)
+            if place is None:
                 if version == self.version:
                     raise ForeignTable(f"the column {field.name} is missing")
                 arrays.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
                 continue
-            column = table[field.name]
+            column = table.column(place)
             if column.type != field.type:
                 raise ForeignTable(f"the column {field.name} is {column.type}, not {field.type}")
             arrays.append(column)

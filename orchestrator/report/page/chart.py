@@ -5,6 +5,7 @@ Colours are names that begin with `@`; the page gives each its value in the ligh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ DASHES = ("dash", "solid", "dot", "dashdot", "longdash", "longdashdot")
 MOST_ROWS = 60
 
 Figure = Mapping[str, Any]
+_NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?( %)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,13 @@ class DataTable:
     rows: tuple[tuple[str, ...], ...]
     #: What is left out, and where it stands; None for a whole table.
     rest: str | None = None
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """By column, whether it holds numbers only."""
+        return tuple(
+            all(_NUMBER.fullmatch(row[place]) for row in self.rows if row[place]) for place in range(len(self.columns))
+        )
 
     @classmethod
     def of(cls, columns: Sequence[str], rows: Sequence[Sequence[str]], where: str = "measurements.arrow") -> DataTable:

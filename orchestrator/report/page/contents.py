@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.finding import Finding
 from orchestrator.report.page.chart import Chart
 from orchestrator.report.page.commands import launch_commands
 from orchestrator.report.page.diary import Entry, journal_entries
-from orchestrator.report.page.drawn import Drawn, Importance, drawn, importance, knobs
-from orchestrator.report.page.front import front_chart
+from orchestrator.report.page.drawn import Importance, drawn, importance, knobs
+from orchestrator.report.page.front import Front, front_chart, front_of
 from orchestrator.report.page.heat import heat_chart
-from orchestrator.report.page.ladder import gain, ladder_chart, throughput, token_time
+from orchestrator.report.page.ladder import Ladder, ladder_chart, ladders_of
 from orchestrator.report.page.origin import provenance
 from orchestrator.report.page.parallel import parallel_chart
 from orchestrator.report.page.parameters import importance_chart, slice_charts
@@ -57,7 +57,9 @@ class Contents:
     journal: Sequence[Entry]
     provenance: Sequence[tuple[str, str]]
     importance: Importance | None
-    drawn: Sequence[Drawn]
+    front: Front | None
+    #: By the key of their charts.
+    ladders: Mapping[str, Ladder]
 
 
 def contents_of(view: View) -> Contents:
@@ -71,18 +73,14 @@ def contents_of(view: View) -> Contents:
     else:
         own_by_rank = list(own)
     best = view.answer.best
+    front, ladders = front_of(view), ladders_of(view)
+    no_front = "No level was measured that could stand on a front."
     sections = [
-        _section(
-            "front", "The front", [front_chart(view)], instead="No level was measured that could stand on a front."
-        ),
+        _section("front", "The front", [None if front is None else front_chart(view, front)], instead=no_front),
         _section(
             "ladder",
             "Along the ladder",
-            [
-                ladder_chart(view, "gain", gain(view)),
-                ladder_chart(view, "throughput", throughput(view)),
-                ladder_chart(view, "tpot", token_time(view)),
-            ],
+            [ladder_chart(view, key, ladder) for key, ladder in ladders.items()],
             instead="No complete trial has a level to show.",
         ),
         _section(
@@ -103,7 +101,8 @@ def contents_of(view: View) -> Contents:
         journal=journal_entries(view),
         provenance=provenance(view),
         importance=important,
-        drawn=trials,
+        front=front,
+        ladders=ladders,
     )
 
 

@@ -88,11 +88,8 @@ _STYLE = {
 }
 
 
-def front_chart(view: View) -> Chart | None:
+def front_chart(view: View, front: Front) -> Chart:
     """The front as a chart."""
-    front = front_of(view)
-    if front is None:
-        return None
     edge = front.edge
     named = len(edge) <= _MOST_NAMED
     right = max(p.per_user for p in front.points)

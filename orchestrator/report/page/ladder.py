@@ -83,17 +83,23 @@ class Ladder:
         return float(place * _APART ** (position - (len(self.lines) - 1) / 2))
 
 
-def throughput(view: View) -> Ladder | None:
+def ladders_of(view: View) -> dict[str, Ladder]:
+    """The pictures along the ladder, by key, those that the study has something for."""
+    made = {"gain": _gain(view), "throughput": _throughput(view), "tpot": _token_time(view)}
+    return {key: ladder for key, ladder in made.items() if ladder is not None}
+
+
+def _throughput(view: View) -> Ladder | None:
     """Output tokens per second along the ladder."""
     return _ladder(view, "output_tokens_per_s", "Throughput along the ladder", view.unit)
 
 
-def token_time(view: View) -> Ladder | None:
+def _token_time(view: View) -> Ladder | None:
     """Time per output token along the ladder."""
     return _ladder(view, "tpot_ms.mean", "Time per output token along the ladder", f"{view.prefix}TPOT, ms (mean)")
 
 
-def gain(view: View) -> Ladder | None:
+def _gain(view: View) -> Ladder | None:
     """Throughput against the baseline's, in percent; None where there is nothing beside it."""
     loads, found = _along(view, "output_tokens_per_s")
 
@@ -113,7 +119,13 @@ def _ladder(view: View, metric: str, title: str, unit: str) -> Ladder | None:
 def _along(view: View, metric: str) -> tuple[list[Load], Along]:
     closed = [load for load in view.config.workload.ladder if load.closed]
     loads = closed or list(view.config.workload.ladder)
-    return loads, along(view.rows, parse_objective(f"{metric}@{loads[0].text}"), loads)
+    objective = parse_objective(f"{metric}@{loads[0].text}")
+    own = view.objective.metric
+    if (own.name, own.stat) == (objective.metric.name, objective.metric.stat) and not set(loads) - set(
+        view.score.ladder
+    ):
+        return loads, view.score
+    return loads, along(view.rows, objective, loads)
 
 
 def _lines(
@@ -140,10 +152,8 @@ def _lines(
     return Ladder(title, y_title, x_title, tuple(lines), logarithmic) if lines else None
 
 
-def ladder_chart(view: View, key: str, ladder: Ladder | None) -> Chart | None:
+def ladder_chart(view: View, key: str, ladder: Ladder) -> Chart:
     """The ladder as a chart."""
-    if ladder is None:
-        return None
     traces = []
     order = list(view.featured)
     for position, line in enumerate(ladder.lines):

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from orchestrator.analysis.comparisons import percent
 from orchestrator.report.page.chart import numeral
 from orchestrator.report.page.contents import Contents
-from orchestrator.report.page.ladder import throughput
 
 #: Of a group of findings so many are told.
 _MOST = 6
@@ -43,7 +42,7 @@ def summary(contents: Contents, pictures: Sequence[tuple[PurePosixPath, str]]) -
 
 
 def _ladder(contents: Contents) -> list[str]:
-    ladder = throughput(contents.view)
+    ladder = contents.ladders.get("throughput")
     if ladder is None:
         return []
     loads = sorted({point.load for line in ladder.lines for point in line.points})

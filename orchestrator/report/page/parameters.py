@@ -41,7 +41,7 @@ def importance_chart(found: Importance | None, view: View) -> Chart | None:
         "By Optuna's PED-ANOVA; with few trials it is a hint, not a measurement."
     )
     rows = [(name, f"{share:.1f} %") for name, share in zip(names, shares, strict=True)]
-    x = {"title": {"text": "share of the importance, %"}, "range": [0, 1.15 * max(shares)]}
+    x = {"title": {"text": "share of the importance, %"}, "range": [0, 1.3 * max(shares)]}
     y = {"ticksuffix": " ", "showgrid": False}
     height = 120 + 26 * len(rows)
     table = DataTable.of(("parameter", "share"), rows)

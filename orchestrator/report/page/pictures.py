@@ -12,8 +12,8 @@ from matplotlib.ticker import NullLocator
 
 from orchestrator.report.page.contents import Contents
 from orchestrator.report.page.drawn import Importance
-from orchestrator.report.page.front import Front, front_of
-from orchestrator.report.page.ladder import Ladder, gain, throughput, token_time
+from orchestrator.report.page.front import Front
+from orchestrator.report.page.ladder import Ladder
 
 _COLOURS = ("#0067a8", "#c44900", "#00805f", "#a1467e", "#7a5c00", "#5a50b5")
 _MARKERS = ("s", "*", "D", "^", "P", "o")
@@ -28,14 +28,12 @@ def pictures(contents: Contents) -> dict[str, bytes]:
     view = contents.view
     title = view.config.study + (" (simulated)" if view.simulated else "")
     found: dict[str, bytes] = {}
-    front = front_of(view)
-    ladders = (("gain", gain(view)), ("throughput", throughput(view)), ("tpot", token_time(view)))
+    front = contents.front
     if front is not None:
         found["front"] = _drawn(lambda axes: _front(axes, front), f"{title}: a user's speed against the hardware's")
-    for name, ladder in ladders:
-        if ladder is not None:
-            words = f"{title}: {ladder.title[0].lower()}{ladder.title[1:]}"
-            found[name] = _drawn(functools.partial(_ladder, ladder=ladder, order=list(view.featured)), words)
+    for name, ladder in contents.ladders.items():
+        words = f"{title}: {ladder.title[0].lower()}{ladder.title[1:]}"
+        found[name] = _drawn(functools.partial(_ladder, ladder=ladder, order=list(view.featured)), words)
     if contents.importance is not None:
         important = contents.importance
         found["importance"] = _drawn(lambda axes: _importance(axes, important), f"{title}: what mattered")
