@@ -15,6 +15,7 @@ from orchestrator.agenda import Agenda, Why
 from orchestrator.analysis.agreement import judged, lossy_thresholds
 from orchestrator.analysis.cost import node_s
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, by_trial, metric_value
+from orchestrator.attributes import trial_attributes
 from orchestrator.board import LevelReport
 from orchestrator.config import SweepConfig
 from orchestrator.offered_load import Load
@@ -288,7 +289,12 @@ class Conductor:
         write_journal(self.store, self.config, self._identification.study_id, rows, where)
 
     def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
-        """What Optuna hears of an end."""
+        """What Optuna hears of an end, and what people see there."""
+        baseline = self.known.get(0) or (self.store.trial(0) if rows[0].trial.trial else None) or ()
+        told = self._verdict(outcome, rows)
+        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, baseline))
+
+    def _verdict(self, outcome: Outcome, rows: list[Row]) -> Told:
         if outcome.state == "interrupted":
             again = Ending.RETRIED if retried(outcome) else Ending.INTERRUPTED
             return Told(again, reason=outcome.failure_kind or "stopped")

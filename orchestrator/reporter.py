@@ -17,7 +17,7 @@ from orchestrator.live_file import LiveFile
 from orchestrator.node_status import NodeStatus
 from orchestrator.report.estimate import recent_starts
 from orchestrator.report.progress import Display
-from orchestrator.report.snapshot import NodeView, Score, Snapshot, Standing, node_view, standing
+from orchestrator.report.snapshot import NodeView, ResultsView, Score, Snapshot, node_view, results_view
 from orchestrator.report.summary import fixed_settings
 
 
@@ -31,15 +31,15 @@ class Reporter:
         self._display = display
         self._fixed = fixed_settings(config)
         self._began = time.monotonic()
-        self._standing = Standing(Score(str(config.score.objective.metric)))
+        self._results = ResultsView(Score(str(config.score.objective.metric)))
 
     def resumed(self) -> None:
         """What earlier runs have measured is known. Nothing of it is new."""
-        self._standing = standing(self._config, self._rows())
+        self._results = results_view(self._config, self._rows())
 
     def trial_ended(self) -> None:
         """A trial has its end."""
-        self._standing = standing(self._config, self._rows(), self._standing)
+        self._results = results_view(self._config, self._rows(), self._results)
 
     def _rows(self) -> list[Row]:
         return [row for rows in list(self._conductor.known.values()) for row in rows]
@@ -47,15 +47,15 @@ class Reporter:
     def tell(self, board: Any, live: LiveFile, stopping: int) -> None:
         """Show how it stands now. Called about twice a second."""
         snapshot = self.snapshot(ray.get(board.nodes.remote()), stopping)
-        score = snapshot.standing.score
+        score = snapshot.results.score
         progress = StudyProgress(
             done=snapshot.done,
             planned=snapshot.planned,
             best=score.best,
             baseline=score.baseline,
             node_hours=snapshot.node_hours,
-            front=len(snapshot.standing.front),
-            findings=len(snapshot.standing.findings),
+            front=len(snapshot.results.front),
+            findings=len(snapshot.results.findings),
         )
         ray.get(board.progress.remote(progress))
         self._display.update(snapshot)
@@ -74,7 +74,7 @@ class Reporter:
             left_s=None if over else conductor.left_s(),
             node_hours=conductor.used_node_s() / 3600,
             node_hours_left=None if left is None else left / 3600,
-            standing=self._standing,
+            results=self._results,
             nodes=self._views(nodes),
             stopping=stopping,
         )

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +25,7 @@ from launchers.preflight import NodeRequest
 from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.finding import settings_text
+from orchestrator.attributes import note_text, study_attributes
 from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import Stop, start_board
 from orchestrator.cluster import Bridge, Cluster, ClusterError, cluster, nodes_for, run_trials, whole_node
@@ -155,7 +156,14 @@ class _Run:
     def conclude(self, ended: str) -> None:
         """The last word on the run, for whoever looks from outside."""
         state: State = "interrupted" if ended == "stopped" else "finished"
-        self._live.end(state, REASONS.get(ended, ended), self._reporter.snapshot(over=True))
+        snapshot = self._reporter.snapshot(over=True)
+        self._live.end(state, REASONS.get(ended, ended), snapshot)
+        self._describe([finding.text for finding in snapshot.results.findings])
+
+    def _describe(self, found: Sequence[str] = ()) -> None:
+        """What optuna-dashboard shows of the study."""
+        attributes = study_attributes(self._config, str(self.conductor.store.root), self._resolved.simulated)
+        self.conductor.study.describe(attributes, note_text(self._config, attributes, found))
 
     def execute(self, address: str | None) -> str:
         """Run trials until the search ends; why it ended."""
@@ -167,6 +175,7 @@ class _Run:
             self._display.say(f"stopped {len(left)} processes that an earlier run of this study left")
         again = conductor.resume()
         self._reporter.resumed()
+        self._describe()
         self._live.begin(self._reporter.snapshot(over=True))
         if again:
             self._display.say(f"continuing: interrupted trials run again: {', '.join(map(str, again))}")

@@ -12,7 +12,7 @@ it. `--json` prints one object:
     late          whether it runs but has not written for 15 s
     command       what continues the study, null where it is not known
     notes         what could not be read, a list of sentences
-    snapshot      see `report.snapshot.Snapshot`: done, planned, elapsed_s, left_s, node_hours, nodes, standing, ...
+    snapshot      see `report.snapshot.Snapshot`: done, planned, elapsed_s, left_s, node_hours, nodes, results, ...
 
 Exit codes: 0 it runs or is finished, 1 the study cannot be read, 2 bad usage or no study there, 3 it neither runs nor
 is finished.
@@ -39,7 +39,7 @@ from orchestrator.analysis.cost import node_s
 from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study, study_root
 from orchestrator.live_file import LATE_S, LiveState, live_path, read_live
 from orchestrator.report.console import plain_console
-from orchestrator.report.snapshot import Snapshot, standing
+from orchestrator.report.snapshot import Snapshot, results_view
 from orchestrator.report.view import SnapshotView
 from orchestrator.results.files import StoreError
 from orchestrator.search.trials import ended
@@ -122,7 +122,7 @@ def kept_snapshot(study: KeptStudy, live: LiveState | None = None) -> Snapshot:
         left_s=None,
         node_hours=hours if told is None else max(hours, told.node_hours),
         node_hours_left=None,
-        standing=standing(study.config, over),
+        results=results_view(study.config, over),
     )
 
 

@@ -71,7 +71,7 @@ class PlainDisplay:
         self._found: set[str] = set()
 
     def update(self, snapshot: Snapshot) -> None:
-        for finding in snapshot.standing.findings:
+        for finding in snapshot.results.findings:
             if finding.new and finding.text not in self._found:
                 self._found.add(finding.text)
                 self.say(f"found: {finding.text}")

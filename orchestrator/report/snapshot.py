@@ -86,7 +86,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ResultsView:
     """What the trials that have ended amount to."""
 
     score: Score
@@ -112,7 +112,7 @@ class Snapshot:
     #: Of all runs together, at least; what is left is an estimate.
     node_hours: float
     node_hours_left: float | None
-    standing: Standing
+    results: ResultsView
     nodes: tuple[NodeView, ...] = ()
     #: 0: it goes on; 1: it stops after the levels that are being measured; 2: it stops at once.
     stopping: int = 0
@@ -155,7 +155,7 @@ def node_view(status: NodeStatus, role: str, settings: str, earlier: Sequence[Ph
     )
 
 
-def standing(config: SweepConfig, rows: Sequence[Row], before: Standing | None = None) -> Standing:
+def results_view(config: SweepConfig, rows: Sequence[Row], before: ResultsView | None = None) -> ResultsView:
     """What these rows of ended trials amount to; findings that `before` has not are new.
 
     Raises ValueError for simulated and measured rows together.
@@ -165,7 +165,7 @@ def standing(config: SweepConfig, rows: Sequence[Row], before: Standing | None =
     points = pareto_front(rows, objectives, config.limits).points
     sign = -1 if objectives[0].direction == "maximize" else 1
     known = None if before is None else {_gist(finding.kind, finding.text) for finding in before.findings}
-    return Standing(
+    return ResultsView(
         score=_score(config, rows),
         objectives=tuple(str(objective.metric) for objective in objectives),
         front=tuple(

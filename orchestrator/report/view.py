@@ -59,7 +59,7 @@ def view(
     bottom = [] if foot is None else [Text(), foot]
     room = None if height is None else height - len(top) - len(bottom)
     most = None if height is None else _FINDING_LINES
-    front, findings = _front(snapshot, width), _findings(snapshot.standing.findings, width, most)
+    front, findings = _front(snapshot, width), _findings(snapshot.results.findings, width, most)
     body: list[Text] = []
     for with_settings, front_rows, found in _PLANS:
         nodes = _nodes(snapshot.nodes, width, with_settings)
@@ -102,7 +102,7 @@ def _summary(snapshot: Snapshot, width: int) -> list[Text]:
     if columns >= _BAR_MIN:
         filled = round(columns * min(1.0, snapshot.done / max(1, snapshot.planned)))
         name = Text.assemble(name, "  ", ("━" * filled, "green"), ("━" * (columns - filled), "bright_black"))
-    score = snapshot.standing.score
+    score = snapshot.results.score
     best = best_text(score)
     return [
         Text.assemble(name, f"  {count}"),
@@ -210,7 +210,7 @@ def so_far(node: NodeView) -> str:
 
 def _front(snapshot: Snapshot, width: int) -> list[Text]:
     """A title and a line for each trial of the front."""
-    now = snapshot.standing
+    now = snapshot.results
     rows = [("front so far", *map(short_metric, now.objectives), "settings")]
     for point in now.front:
         name = f"{point.trial} baseline" if point.role == "baseline" else str(point.trial)

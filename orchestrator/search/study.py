@@ -7,14 +7,17 @@ old ordinal, and so are the answers to duplicates and refusals, which are told t
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config import SweepConfig
 from orchestrator.search.candidate import Candidate, Configurations
+from orchestrator.search.dashboard import save_note
 from orchestrator.search.distributions import distribution, from_optuna, to_optuna
 from orchestrator.search.remaining import Remaining
 from orchestrator.search.repeats import Repeat
@@ -75,6 +78,12 @@ class Study:
         stored = [d.name.lower() for d in self._study.directions]
         if stored != [self.direction]:
             raise StudyError(f"study {name!r} is stored with {stored}, now {self.direction} is asked: use --fresh")
+        names = [str(config.score.objective.metric)]
+        with warnings.catch_warnings():
+            # That they are experimental in Optuna 5.0.
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            if self._study.metric_names != names:
+                self._study.set_metric_names(names)
         self._open: dict[int, optuna.Trial] = {}
 
     def know_nodes(self, *, nvlink: bool, architecture: str | None) -> None:
@@ -267,9 +276,10 @@ class Study:
         Optuna itself would let +inf win, and turn NaN into a failure without a reason.
         """
         if told.score is not None and not (math.isfinite(told.score) and told.score > 0):
-            told = Told(Outcome.FAILED, reason=f"the score is {told.score}")
+            told = Told(Outcome.FAILED, reason=f"the score is {told.score}", shown=told.shown)
         elif told.score is None and told.outcome is Outcome.COMPLETE:
-            told = Told(Outcome.FAILED, reason=told.reason or "no score")
+            told = Told(Outcome.FAILED, reason=told.reason or "no score", shown=told.shown)
+        self._note(trial, **told.shown)
         self._note(trial, outcome=str(told.outcome), **({"reason": told.reason} if told.reason else {}))
         # A kill in the middle may have left some: Optuna warns on the terminal about a second value.
         already = self._study._storage.get_trial(trial._trial_id).constraints
@@ -285,6 +295,16 @@ class Study:
     def _note(self, trial: optuna.Trial, **attrs: Any) -> None:
         for name, value in attrs.items():
             trial.set_user_attr(name, value)
+
+    # ---- for people ----------------------------------------------------------------------------------------
+
+    def describe(self, attributes: Mapping[str, str], note: str) -> None:
+        """What optuna-dashboard shows of the study: user attributes, and a note where it is installed."""
+        known = self._study.user_attrs
+        for name, value in attributes.items():
+            if known.get(name) != value:
+                self._study.set_user_attr(name, value)
+        save_note(self._study, note)
 
     # ---- the owner -----------------------------------------------------------------------------------------
 

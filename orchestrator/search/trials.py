@@ -12,7 +12,7 @@ again, duplicates and refused configurations do not count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -81,6 +81,8 @@ class Told:
     #: By constraint text: 0 or less is feasible.
     violations: Mapping[str, float] | None = None
     reason: str | None = None
+    #: User attributes for people, see `orchestrator.attributes`; the search reads none of them.
+    shown: Mapping[str, str | float] = field(default_factory=dict)
 
 
 def by_ordinal(trials: Iterable[FrozenTrial]) -> dict[int, list[FrozenTrial]]:

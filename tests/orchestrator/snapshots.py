@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.report.snapshot import FindingView, FrontView, NodeView, Score, Snapshot, Standing
+from orchestrator.report.snapshot import FindingView, FrontView, NodeView, ResultsView, Score, Snapshot
 
 RATE, TTFT = "output_tokens_per_s@128", "ttft_ms.p99@32"
 NODE = NodeView(
@@ -17,7 +17,7 @@ NODE = NodeView(
     output_tokens_per_s=1204.4,
     half_width=0.031,
 )
-STANDING = Standing(
+RESULTS = ResultsView(
     score=Score(RATE, baseline=2370.0, best=2431.0, best_trial=2, gain=2431.0 / 2370.0 - 1),
     objectives=(RATE, TTFT),
     front=(
@@ -38,6 +38,6 @@ SNAPSHOT = Snapshot(
     left_s=680.0,
     node_hours=0.04,
     node_hours_left=0.19,
-    standing=STANDING,
+    results=RESULTS,
     nodes=(NODE,),
 )

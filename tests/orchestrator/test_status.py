@@ -74,7 +74,7 @@ def test_a_killed_sweep_is_called_so_and_what_it_measured_is_shown(
     # Of the files: two trials are over, and nothing is measured now.
     status = status_of(tmp_path)
     assert (status.state, status.snapshot.done, status.snapshot.nodes) == ("killed", 2, ())
-    assert status.snapshot.standing.score.best == 120.0
+    assert status.snapshot.results.score.best == 120.0
     assert status.snapshot.node_hours == SNAPSHOT.node_hours
 
 

@@ -79,7 +79,9 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         assert events[-1].start.stop_proven
         ray.get(board.progress.remote(StudyProgress(3, 16, 512.5, 480.0, 1.25, 2, 7)))
 
-        actors = {actor.class_name: actor for actor in list_actors(address=ray.get_runtime_context().gcs_address, detail=True)}
+        actors = {
+            actor.class_name: actor for actor in list_actors(address=ray.get_runtime_context().gcs_address, detail=True)
+        }
         assert actors["NodeTrial"].repr_name.startswith("NodeTrial(")
         assert actors["NodeTrial"].repr_name.endswith(", study seen)")
         assert (actors["Board"].repr_name, actors["Board"].name) == ("Board(study seen)", "board of seen")

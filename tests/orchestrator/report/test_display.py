@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from rich.console import Console
-from snapshots import NODE, SNAPSHOT, STANDING
+from snapshots import NODE, RESULTS, SNAPSHOT
 
 from orchestrator.offered_load import Load
 from orchestrator.report.progress import LiveDisplay, PlainDisplay, keys, make_display, trial_line
@@ -30,7 +30,7 @@ def plain(out: io.StringIO) -> PlainDisplay:
 def test_without_a_terminal_each_phase_is_one_line_and_no_escape_is_printed(
     plain: PlainDisplay, out: io.StringIO
 ) -> None:
-    snapshot = dataclasses.replace(SNAPSHOT, standing=dataclasses.replace(STANDING, findings=()))
+    snapshot = dataclasses.replace(SNAPSHOT, results=dataclasses.replace(RESULTS, findings=()))
     for _ in range(3):
         plain.update(snapshot)
     plain.update(dataclasses.replace(snapshot, nodes=(NodeView("vm/3fa2c1", 4, "candidate", "", "tearing down"),)))
@@ -51,7 +51,7 @@ def test_without_a_terminal_a_long_phase_of_a_start_is_told_once_a_minute(
     assert len(lines) == 5
 
 
-EMPTY = dataclasses.replace(STANDING, findings=(), front=())
+EMPTY = dataclasses.replace(RESULTS, findings=(), front=())
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_without_a_terminal_a_new_finding_is_told_once(plain: PlainDisplay, out:
         plain.update(SNAPSHOT)
     found = [line for line in out.getvalue().splitlines() if line.startswith("found: ")]
     assert found == ["found: Admission limited: concurrency 128 over 48 (trial 2)."]
-    more = (*STANDING.findings, FindingView("drift", "The machine drifts.", new=True))
-    plain.update(dataclasses.replace(SNAPSHOT, standing=dataclasses.replace(STANDING, findings=more)))
+    more = (*RESULTS.findings, FindingView("drift", "The machine drifts.", new=True))
+    plain.update(dataclasses.replace(SNAPSHOT, results=dataclasses.replace(RESULTS, findings=more)))
     assert out.getvalue().splitlines()[-1] == "found: The machine drifts."
 
 

@@ -14,7 +14,7 @@ from orchestrator.analysis.rows import Row
 from orchestrator.config import SweepConfig
 from orchestrator.node_status import NodeStatus, StartStatus
 from orchestrator.offered_load import Load
-from orchestrator.report.snapshot import NodeView, Score, Snapshot, node_view, standing
+from orchestrator.report.snapshot import NodeView, Score, Snapshot, node_view, results_view
 from orchestrator.yaml_source import parse_sweep
 
 EARLIER = {"spawned": 30.0, "loading weights": 150.0, "graph capture": 148.0, "warm-up": 5.0}
@@ -45,12 +45,12 @@ def test_the_keys_of_the_json_are_stable() -> None:
     # Programs read them: add to them, never rename.
     data = SNAPSHOT.as_data()
     expected = {"study", "simulated", "done", "planned", "elapsed_s", "left_s", "node_hours", "node_hours_left"}
-    assert expected | {"standing", "nodes", "stopping"} <= set(data)
-    assert {"score", "objectives", "front", "findings"} <= set(data["standing"])
+    assert expected | {"results", "nodes", "stopping"} <= set(data)
+    assert {"score", "objectives", "front", "findings"} <= set(data["results"])
     score = {"metric", "baseline", "best", "best_trial", "gain", "confirmed"}
-    assert score <= set(data["standing"]["score"])
-    assert {"trial", "role", "settings", "values"} <= set(data["standing"]["front"][0])
-    assert {"kind", "text", "new"} <= set(data["standing"]["findings"][0])
+    assert score <= set(data["results"]["score"])
+    assert {"trial", "role", "settings", "values"} <= set(data["results"]["front"][0])
+    assert {"kind", "text", "new"} <= set(data["results"]["findings"][0])
     assert {"node", "trial", "role", "settings", "phase", "level", "requests_done"} <= set(data["nodes"][0])
 
 
@@ -81,21 +81,21 @@ def test_the_score_is_the_best_feasible_and_the_front_has_its_first_objective_fi
         build_row(2, 8, 150.0, ttft_ms=300.0),  # its p99 of 600 ms is too long
         build_row(3, 8, 90.0, ttft_ms=60.0),  # dominated
     ]
-    now = standing(config, rows)
+    now = results_view(config, rows)
     assert now.score == Score("output_tokens_per_s@8", 100.0, 120.0, 1, pytest.approx(0.2))
     assert [(point.trial, point.role) for point in now.front] == [(0, "baseline"), (1, "candidate")]
     assert now.front[1].settings == "max-running-requests=4 NCCL_PROTO=LL"
     assert now.front[1].values == {"ttft_ms.p99@8": 160.0, "output_tokens_per_s@8": 120.0}
-    assert standing(config, []).score == Score("output_tokens_per_s@8")
+    assert results_view(config, []).score == Score("output_tokens_per_s@8")
 
 
 def test_a_confirmed_best_is_told_by_its_confirmation(config: SweepConfig, build_row: Callable[..., Row]) -> None:
     rows = [build_row(0, 8, 100.0, role="baseline"), build_row(1, 8, 130.0)]
-    assert not standing(config, rows).score.confirmed
+    assert not results_view(config, rows).score.confirmed
     for number in (1, 2, 3):
         for of, rate in ((0, 100.0 + number), (1, 120.0 + number)):
             rows.append(build_row(len(rows), 8, rate, role="confirmation", repeats=of, repeat=number))
-    score = standing(config, rows).score
+    score = results_view(config, rows).score
     assert score.confirmed
     assert score.best_trial == 1
     assert score.best == pytest.approx(122.0, rel=1e-3)
@@ -106,15 +106,15 @@ def test_a_finding_is_new_when_it_says_something_else_and_not_when_a_number_move
     config: SweepConfig, build_row: Callable[..., Row]
 ) -> None:
     rows = [build_row(0, 8, 100.0, role="baseline"), build_row(1, 8, 120.0, admits=4)]
-    first = standing(config, rows)
+    first = results_view(config, rows)
     assert not any(finding.new for finding in first.findings)
     assert "admission_limited" in {finding.kind for finding in first.findings}
     rows.append(build_row(2, 8, 110.0, admits=4))
-    second = standing(config, rows, first)
+    second = results_view(config, rows, first)
     assert second.findings != first.findings  # it counts one trial more
     assert not any(finding.new for finding in second.findings)
     rows.append(build_row(3, 8, 140.0))
-    third = standing(config, rows, second)
+    third = results_view(config, rows, second)
     assert [finding.kind for finding in third.findings if finding.new] == ["beats_baseline"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
-from snapshots import NODE, SNAPSHOT, STANDING
+from snapshots import NODE, RESULTS, SNAPSHOT
 
 from orchestrator.report.progress import keys
 from orchestrator.report.snapshot import FindingView, NodeView, Score
@@ -71,8 +71,8 @@ def test_new_findings_come_first_and_say_so() -> None:
 @pytest.mark.parametrize("nodes", [1, 12])
 def test_it_fits_whatever_the_terminal(width: int, height: int, nodes: int) -> None:
     long = FindingView("tie", "No gain can be told, and that takes many words to say. " * 9, new=True)
-    standing = dataclasses.replace(STANDING, findings=(long,) * 7, front=STANDING.front * 9)
-    snapshot = dataclasses.replace(SNAPSHOT, standing=standing, nodes=(NODE, LOADING) * nodes)
+    results = dataclasses.replace(RESULTS, findings=(long,) * 7, front=RESULTS.front * 9)
+    snapshot = dataclasses.replace(SNAPSHOT, results=results, nodes=(NODE, LOADING) * nodes)
     console = Console(width=width, height=height, file=None, record=True, force_terminal=True)
     with console.capture() as captured:
         console.print(SnapshotView(snapshot, foot=keys(0)))
@@ -87,11 +87,11 @@ def test_it_fits_whatever_the_terminal(width: int, height: int, nodes: int) -> N
 
 
 def test_what_is_left_out_for_want_of_room_is_counted() -> None:
-    many = dataclasses.replace(STANDING, front=STANDING.front * 9)
-    shown = lines(80, 24, standing=many)
+    many = dataclasses.replace(RESULTS, front=RESULTS.front * 9)
+    shown = lines(80, 24, results=many)
     rows = [line for line in shown if line.startswith(("2 ", "0 baseline"))]
     assert f"  and {18 - len(rows)} more" in shown
-    assert "more" not in "".join(lines(80, None, standing=many))
+    assert "more" not in "".join(lines(80, None, results=many))
 
 
 def test_a_line_tells_the_most_that_its_width_holds() -> None:
@@ -128,15 +128,15 @@ def test_nothing_is_made_up_before_there_is_a_number() -> None:
     assert time_text(early) == "0.04 node-hours"
     assert best_text(Score("output_tokens_per_s@128")) == "no output_tokens_per_s@128 yet"
     assert best_text(Score("tpot_ms.p50@8", best=9.5, best_trial=3)) == "best tpot_ms.p50@8 9.5 (trial 3)"
-    bare = dataclasses.replace(STANDING, front=(), findings=())
-    assert not any("so far" in line for line in lines(standing=bare, nodes=()))
+    bare = dataclasses.replace(RESULTS, front=(), findings=())
+    assert not any("so far" in line for line in lines(results=bare, nodes=()))
 
 
 def test_the_baseline_and_a_confirmed_best_are_called_so() -> None:
     score = Score("output_tokens_per_s@128", 2370.0, 2370.0, 0, 0.0)
     assert best_text(score).endswith("2,370.0 (the baseline)")
     assert best_text(dataclasses.replace(score, confirmed=True)).endswith("(the baseline; none is confirmed better)")
-    confirmed = dataclasses.replace(STANDING.score, confirmed=True)
+    confirmed = dataclasses.replace(RESULTS.score, confirmed=True)
     assert best_text(confirmed).endswith("(trial 2, +2.6 % on the baseline, confirmed)")
 
 

@@ -1,0 +1,107 @@
+"""A trial and a study in Optuna's user attributes, in words for people who look with optuna-dashboard. Pure.
+
+The search itself reads none of them; what it resumes from is `search.trials`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.analysis.finding import settings_text
+from orchestrator.analysis.objectives import Constraint, Metric
+from orchestrator.analysis.rows import Row, metric_value
+from orchestrator.config import SweepConfig
+from orchestrator.report.summary import fixed_settings
+
+#: What `orchestrator.report` writes into the study's folder.
+REPORT = "report.html"
+_MESSAGE = 400
+
+
+def trial_attributes(
+    config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row], finding: str | None = None
+) -> dict[str, str | float]:
+    """Of a trial that has its end: settings, figures by metric, constraints, failure, and where its files are.
+
+    `baseline` are the rows of trial 0. A figure that is missing is left out. Files are told from the study's folder.
+    """
+    first = rows[0]
+    found: dict[str, str | float] = {
+        "server": f"SIMULATED, profile {first.trial.profile}" if first.trial.simulated else "SGLang",
+        "settings": settings_text(first, fixed_settings(config)),
+        "trial folder": f"journal/{first.trial.trial:06d}",
+        "trial file": f"trials/{first.trial.trial:06d}.arrow",
+    }
+    text = finding or _finding(config, rows, baseline)
+    if text:
+        found["finding"] = text
+    start_ids = list(dict.fromkeys(row.start.start_id for row in rows if row.start.start_id is not None))
+    if start_ids:
+        found["log"] = ", ".join(f"logs/{start_id}.log" for start_id in start_ids)
+    outcome = first.outcome
+    if outcome.failure_kind is not None:
+        at = f" ({outcome.failure_phase})" if outcome.failure_phase else ""
+        found["failure"] = f"{outcome.failure_kind}{at}: {outcome.failure_message or ''}"[:_MESSAGE]
+    invalid = [
+        f"{row.level.load.label}: {row.level.invalid_reason or 'its output differs from that of the baseline'}"
+        for row in rows
+        if row.level and not row.comparable
+    ]
+    if invalid:
+        found["not compared"] = "; ".join(invalid)
+    for metric in _metrics(config):
+        value = metric_value(rows, metric)
+        if value is not None:
+            found[str(metric)] = round(value, 4)
+    for text, limit in zip(config.constraints, config.limits, strict=True):
+        found[f"constraint {text}"] = _kept(rows, limit)
+    return found
+
+
+def _metrics(config: SweepConfig) -> list[Metric]:
+    """Of the front, and the throughput of every level."""
+    ladder = [Metric("output_tokens_per_s", None, load) for load in config.workload.ladder]
+    return list(dict.fromkeys([*(objective.metric for objective in config.objectives), *ladder]))
+
+
+def _kept(rows: Sequence[Row], limit: Constraint) -> str:
+    value = metric_value(rows, limit.metric)
+    if value is None:
+        return "violated: not measured"
+    return f"{'violated' if limit.violation(value) > 0 else 'met'}: {value:,.4g}"
+
+
+def _finding(config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row]) -> str | None:
+    metric = config.score.objective.metric
+    value, base = metric_value(rows, metric), metric_value(baseline, metric)
+    if value is None or rows[0].trial.trial == 0:
+        return None
+    if not base:
+        return f"{metric} {value:,.1f}"
+    return f"{100 * (value / base - 1):+.1f} % on the baseline by {metric}, one start of each"
+
+
+def study_attributes(config: SweepConfig, folder: str, simulated: bool) -> dict[str, str]:
+    """Of the study."""
+    return {
+        "server": "SIMULATED: no GPU is measured" if simulated else "SGLang",
+        "model": config.model,
+        "score": str(config.score.objective),
+        "folder": folder,
+        "report": f"{folder}/{REPORT}",
+    }
+
+
+def note_text(config: SweepConfig, attributes: Mapping[str, str], findings: Sequence[str] = ()) -> str:
+    """The study's note in optuna-dashboard, Markdown."""
+    lines = [
+        f"# Sweep {config.study}",
+        "",
+        *([f"**{attributes['server']}**", ""] if attributes["server"] != "SGLang" else []),
+        f"Score: `{attributes['score']}`. Trial 0 is the baseline; repeats of a trial prove the result.",
+        "",
+        f"- Report: [{attributes['report']}](file://{attributes['report']}) "
+        f"(`python -m orchestrator.report {attributes['folder']}`)",
+        f"- Files: `{attributes['folder']}`",
+    ]
+    return "\n".join([*lines, *(["", "Findings:", ""] if findings else []), *(f"- {text}" for text in findings)])
