@@ -42,13 +42,9 @@ def trial_attributes(
     if outcome.failure_kind is not None:
         at = f" ({outcome.failure_phase})" if outcome.failure_phase else ""
         found["failure"] = f"{outcome.failure_kind}{at}: {outcome.failure_message or ''}"[:_MESSAGE]
-    invalid = [
-        f"{row.level.load.label}: {row.level.invalid_reason or 'its output differs from that of the baseline'}"
-        for row in rows
-        if row.level and not row.comparable
-    ]
+    invalid = not_compared(rows)
     if invalid:
-        found["not compared"] = "; ".join(invalid)
+        found["not compared"] = invalid
     for metric in _metrics(config):
         value = metric_value(rows, metric)
         if value is not None:
@@ -56,6 +52,16 @@ def trial_attributes(
     for text, limit in zip(config.constraints, config.limits, strict=True):
         found[f"constraint {text}"] = _kept(rows, limit)
     return found
+
+
+def not_compared(rows: Sequence[Row]) -> str | None:
+    """The levels of a trial whose figures may not be compared, with the reasons; None where all may."""
+    texts = [
+        f"{row.level.load.label}: {row.level.invalid_reason or 'its output differs from that of the baseline'}"
+        for row in rows
+        if row.level is not None and not row.comparable
+    ]
+    return "; ".join(texts) or None
 
 
 def _metrics(config: SweepConfig) -> list[Metric]:
