@@ -49,14 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(text, end="")
             else:
                 _write(path, text, runnable=options.to != "yaml")
-        print(f"{'SIMULATED figures. ' if made.simulated else ''}Trial {choice.trial}: {choice.why}", file=sys.stderr)
+        for line in made.lost:
+            print(f"warning: {line}", file=sys.stderr)
+        print(f"{'SIMULATED figures. ' if made.simulated else ''}Trial {choice.trial}. {choice.why}", file=sys.stderr)
         if options.out is not None:
-            start = (
-                f"start it with {options.out.absolute()}"
-                if options.to != "yaml"
-                else "its first lines tell the command"
+            how = (
+                "its first lines tell the command"
+                if options.to == "yaml"
+                else f"start it with {options.out.absolute()}"
             )
-            print(f"Wrote {options.out}: {start}", file=sys.stderr)
+            print(f"Wrote {options.out}: {how}", file=sys.stderr)
     except (NoStudy, NotExportable) as error:
         return _fail(str(error), _BAD_USAGE)
     except (StoreError, StudyError) as error:

@@ -28,6 +28,8 @@ from orchestrator.kept_study import KeptStudy
 MARK = "Written by sglang-orchestrator"
 #: SGLang's own default port.
 DEFAULT_PORT = 30_000
+#: Variables that tell something of how a server ran.
+_TELLING = ("NCCL_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "OMP_NUM_THREADS")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?")
 
@@ -54,7 +56,9 @@ class Artefact:
     folder: Path | None
     #: Files and folders of this machine that the settings name, as absolute paths by the text that names them.
     paths: Mapping[str, Path]
-    #: Lines for a comment.
+    #: What of the settings was not found on this machine, a line each.
+    lost: tuple[str, ...]
+    #: Lines for a comment, these among them.
     provenance: tuple[str, ...]
 
 
@@ -76,8 +80,10 @@ def artefact(study: KeptStudy, choice: Choice, *, port: int = DEFAULT_PORT, real
         raise NotExportable(f"trial {choice.trial} cannot be exported: {error}") from error
     twin = info.simulated and not real
     program, entry = _twin(config.launcher) if twin else _real(info.simulated, info.launch_command)
-    paths = {text: path for text in _texts(config.model, flags) if (path := _path(text)) is not None}
-    relative = any(not os.path.isabs(text) and not text.startswith("~") for text in paths)
+    texts = list(_texts(config.model, flags))
+    folder = _folder(texts, study.store.root, program)
+    paths = {text: path for text in texts if (path := _path(text, folder or Path.cwd())) is not None}
+    lost = tuple(_lost(texts, paths))
     told = row.start.versions.get("sglang", "")
     version = told.removeprefix("simulated ")
     return Artefact(
@@ -91,9 +97,10 @@ def artefact(study: KeptStudy, choice: Choice, *, port: int = DEFAULT_PORT, real
         port=port,
         gpus=info.gpus,
         version=version if _RELEASE.fullmatch(version) else None,
-        folder=Path.cwd() if relative else None,
+        folder=folder,
         paths=paths,
-        provenance=tuple(_provenance(study, choice, twin)),
+        lost=lost,
+        provenance=(*_provenance(study, choice, twin), *lost),
     )
 
 
@@ -126,14 +133,38 @@ def _texts(model: str, flags: Flags) -> Iterator[str]:
         yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
 
-def _path(text: str) -> Path | None:
+def _folder(texts: list[str], root: Path, program: str) -> Path | None:
+    """Where relative paths among the words lead from, as far as they can be found; None where there are none.
+
+    The sweep was started there: here, or where the study's folder hangs from, or above an environment of its own.
+    """
+    relative = [text for text in texts if text and not text.startswith(("/", "~"))]
+    above = Path(program).parents if os.path.isabs(program) else ()
+    for folder in (Path.cwd(), *root.parents[1:2], *above):
+        if any(_exists(folder / text) for text in relative):
+            return folder
+    return None
+
+
+def _path(text: str, folder: Path) -> Path | None:
     """The file or folder of this machine that a setting names; None for other words."""
+    if text.startswith(("/", "~")):
+        return Path(os.path.expanduser(text))
+    return Path(os.path.normpath(folder / text)) if text and _exists(folder / text) else None
+
+
+def _exists(path: Path) -> bool:
     try:
-        path = Path(text).expanduser()
-        absolute = path.is_absolute()
-        return path.absolute() if absolute or (text and path.exists()) else None
-    except (OSError, RuntimeError):
-        return None
+        return path.exists()
+    except (OSError, ValueError):
+        # A word too long for a name, or one with a null byte.
+        return False
+
+
+def _lost(texts: list[str], paths: Mapping[str, Path]) -> Iterator[str]:
+    for text in texts:
+        if text.startswith(".") and text not in paths:
+            yield f"{text} was not found: start it in the folder where the sweep was started."
 
 
 def comment(lines: tuple[str, ...], sign: str = "# ") -> str:
@@ -158,17 +189,29 @@ def _provenance(study: KeptStudy, choice: Choice, twin: bool) -> Iterator[str]:
     yield f"Model: {config.model}"
     yield f"GPUs: {_gpus(first)}"
     yield f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(first.start.versions.items()))}"
-    moments = [row.level.measured_at for row in choice.rows if row.level]
-    if moments:
-        yield f"Measured: {min(moments):%Y-%m-%d %H:%M} to {max(moments):%H:%M} UTC, one start, ± is half of a 95 %"
-        yield "interval within it"
+    yield from _when(choice)
     yield from (f"  {_figures(row)}" for row in choice.rows if row.level)
     if first.trial.launch_command:
         yield f"Command: {first.trial.launch_command}"
-    inherited = {k: v for k, v in first.start.server_environment.items() if k not in first.trial.requested_env}
-    if inherited:
-        told = ", ".join(f"{name}={value}" for name, value in sorted(inherited.items()))
-        yield f"The measured server had these from its node too, and they are not set here: {told}"
+    beside = {
+        name: value
+        for name, value in first.start.server_environment.items()
+        if name.startswith(_TELLING) and name not in first.trial.requested_env
+    }
+    if beside:
+        told = ", ".join(f"{name}={value}" for name, value in sorted(beside.items()))
+        yield f"Its processes had these too, from the node or set by SGLang itself, and they are not set here: {told}"
+
+
+def _when(choice: Choice) -> Iterator[str]:
+    moments = [row.level.measured_at for row in choice.rows if row.level]
+    if not moments:
+        return
+    first, last = min(moments), max(moments)
+    until = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M}"
+    starts = len({row.start.start_id for row in choice.rows if row.level})
+    on = "one start" if starts == 1 else f"{starts} starts"
+    yield f"Measured {first:%Y-%m-%d %H:%M} to {until} UTC, on {on} (± is half of the 95 % interval within it):"
 
 
 def _gpus(row: Row) -> str:

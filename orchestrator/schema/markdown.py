@@ -43,13 +43,16 @@ What a study's folder holds:
 | `measurements.arrow` | all levels of all trials, one row each |
 | `pareto.arrow` | the front of the objectives |
 | `frontier.arrow` | tokens/s per user against tokens/s per GPU, over every trial and level |
-| `journal/` | each level as it was measured; trial files are made from it |
+| `levels/` | each level as it was measured; trial files are made from it (`journal/` in older studies) |
+| `journal.arrow`, `notes/` | what came of each trial, in a line; what people noted of it |
+| `report.html`, `report.md`, `report/` | the report, its summary, and its pictures |
+| `live.json` | what the running sweep shows, for those who look from another shell |
 | `logs/` | what each server printed, and Ray |
 
 All tables are Arrow IPC files (Feather V2), uncompressed. Each column carries its meaning and unit in the field's
 metadata, and each file the name and version of its schema. A column is never renamed or given another unit: new ones
 are added, and are null in older files. Null means absent, never 0. A file that is truncated or foreign is moved to
-`set-aside/` with a message and made again from the journal.
+`set-aside/` with a message and made again from the levels.
 
 `from orchestrator import load_study` reads them all: see [watching](watching.md#from-python).
 """

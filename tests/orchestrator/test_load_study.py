@@ -15,6 +15,7 @@ from conductor_desk import Desk
 from orchestrator import load_study
 from orchestrator.analysis.rows import Outcome, StartInfo
 from orchestrator.loaded_study import LoadedStudy, NoStudy
+from orchestrator.offered_load import Load
 from orchestrator.results.files import StoreError
 from orchestrator.results.schemas import TRIALS
 from orchestrator.study_folder import dump
@@ -73,7 +74,7 @@ def test_requests_are_found_although_their_trial_ended_since(running: Desk, tmp_
     before = load_study(tmp_path)
     running.end("d", StartInfo(1, "start-4", host="vm"), Outcome("interrupted"))
     assert running.store.requests_file(3).exists()
-    assert not list(running.store.journal(3).glob("*.requests.arrow"))
+    assert not running.store.level_requests_file(3, Load(1)).exists()
     assert before.requests(3)["concurrency"].to_pylist() == [1]
 
 

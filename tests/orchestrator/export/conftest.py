@@ -38,7 +38,10 @@ def kept(tmp_path: Path) -> Callable[..., KeptStudy]:
         config, _ = parse_sweep(SPACE.format(model=model, launcher=launcher), "small.yaml")
         front = pareto_front(list(rows), config.objectives, config.limits)
         results = Results(rows, front, tuple(frontier(list(rows))))
-        return KeptStudy(ResultStore(tmp_path, read_only=True), config, "id-1", results, {}, ())
+        store = ResultStore(tmp_path, read_only=True)
+        known = {"store": store, "config": config, "study_id": "id-1", "results": results, "attempts": {}, "notes": ()}
+        # Whatever else is known of a study, an export does not ask for it.
+        return KeptStudy(**{field.name: known.get(field.name) for field in dataclasses.fields(KeptStudy)})
 
     return make
 

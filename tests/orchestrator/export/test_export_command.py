@@ -20,7 +20,7 @@ def test_without_a_file_it_goes_to_the_terminal_and_nothing_else_does(
     out, err = capsys.readouterr()
     assert out.startswith(begins)
     assert "31000" in out
-    assert err.startswith("SIMULATED figures. Trial 1: It is the best of the search")
+    assert err.startswith("SIMULATED figures. Trial 1. It is the best of the search")
 
 
 def test_a_real_sglang_is_started_where_that_is_asked_for(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ FLAGS = {
     "json-model-override-args": {"rope": {"factor": 2.0}},
     "cuda-graph-bs-decode": [1, 2, 4],
 }
-ENV = {"NCCL_ALGO": "allreduce:tree", "NCCL_MIN_CTAS": 8, "ODD": "two words; $(touch /tmp/never) `x` 'q'\nand a line"}
+ENV = {"NCCL_ALGO": "allreduce:tree", "NCCL_MIN_CTAS": 8, "ODD": "two words; $(touch never) `x` 'q'\nand a line"}
 RECORD = '#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done >"$RECORDED"\nenv -0 >>"$RECORDED.env"\n'
 
 Make = Callable[..., Artefact]
@@ -74,7 +74,7 @@ def test_the_shell_script_runs_the_very_command_and_environment(made: Make, tmp_
     command, variables = SGLangLauncher(tmp_path, "python").command(asked, 30_000)
     assert words == command[1:]
     assert {name: env[name] for name in variables} == variables
-    assert not Path("/tmp/never").exists()
+    assert not (tmp_path / "never").exists()
 
 
 def test_variables_and_words_say_otherwise(made: Make, tmp_path: Path) -> None:
@@ -125,6 +125,23 @@ def test_a_study_of_relative_paths_starts_where_they_lead_from(
     assert f"{mine}:{mine}:ro" in docker
     assert docker[docker.index("--speculative-draft-model-path") + 1] == mine
     assert made(model="org/model").folder is None
+
+
+def test_relative_paths_are_found_from_where_the_study_lies_or_its_interpreter(
+    made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The study of these tests lies in tmp_path: its sweep was started two folders above.
+    (tmp_path.parents[1] / "models-of-ours").mkdir(exist_ok=True)
+    (tmp_path / "project" / "models").mkdir(parents=True)
+    monkeypatch.chdir("/")
+    assert made(model="models-of-ours", simulated=False).folder == tmp_path.parents[1]
+    command = f"{tmp_path}/project/.venv-sglang/bin/python -m sglang.launch_server --model-path ./models"
+    assert made(model="./models", simulated=False, command=command).folder == tmp_path / "project"
+    lost = made(model="./nowhere", simulated=False)
+    assert lost.folder is None
+    assert lost.lost == ("./nowhere was not found: start it in the folder where the sweep was started.",)
+    assert set(lost.lost) <= set(lost.provenance)
+    assert made(model="org/model", simulated=False).lost == ()
 
 
 @pytest.mark.parametrize("real", [False, True])
