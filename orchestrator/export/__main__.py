@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.export.artefact import DEFAULT_PORT, MARK, Artefact, artefact
+from orchestrator.export.artefact import DEFAULT_PORT, Artefact, artefact
 from orchestrator.export.choice import BEST, NotExportable, choose
 from orchestrator.export.config_file import config_yaml, environment_file
 from orchestrator.export.docker import docker_script
+from orchestrator.export.provenance import MARK
 from orchestrator.export.shell import shell_script
 from orchestrator.kept_study import NoStudy, StudyError, open_study
 from orchestrator.results.files import StoreError, write_bytes

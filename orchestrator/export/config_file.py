@@ -10,7 +10,8 @@ import yaml
 
 from launchers.base import to_argv
 from launchers.simulated import flags as known
-from orchestrator.export.artefact import Artefact, comment
+from orchestrator.export.artefact import Artefact
+from orchestrator.export.provenance import comment
 
 #: SGLang 0.5.23 puts a true of these as a bare flag; of any other it makes `--flag true` or refuses the file
 #: (utils/server_args_config_parser.py).

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from orchestrator.export.artefact import Artefact, comment
+from orchestrator.export.artefact import Artefact
 from orchestrator.export.choice import NotExportable
+from orchestrator.export.provenance import comment
 from orchestrator.export.shell import CONFIG_FROM_HERE, flag_words
 
 #: SGLang's images are tagged by release (its installation page: Docker Hub, lmsysorg/sglang).

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from launchers.base import Flags, to_argv
-from orchestrator.export.artefact import Artefact, comment, twin_root
+from orchestrator.export.artefact import Artefact, twin_root
+from orchestrator.export.provenance import comment
 
 _HEAD = """\
 #!/bin/sh
