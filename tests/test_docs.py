@@ -79,6 +79,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = (ROOT / "search_spaces" / "quickstart.yaml").read_text()
     # The same study, over in seconds.
     text = re.sub(r"concurrency: \[.*\]", "concurrency: [1, 32]", text)
+    text = text.replace("output_tokens: 32", "output_tokens: 8")
+    text = text.replace("profile: tiny}", "profile: tiny, startup_speedup: 1000}")
     level = "level: {requests_per_user: 1, min_s: 0.2, max_s: 0.4, max_client_lag_ms: 10000}"
     text = re.sub(r"level: \{.*\}", level, text) + "repeats: {share: 0}\n"
     space.write_text(text)
