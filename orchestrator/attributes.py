@@ -29,7 +29,7 @@ def trial_attributes(
     found: dict[str, str | float] = {
         "server": f"SIMULATED, profile {first.trial.profile}" if first.trial.simulated else "SGLang",
         "settings": settings_text(first, fixed_settings(config)),
-        "trial folder": f"journal/{first.trial.trial:06d}",
+        "trial folder": f"levels/{first.trial.trial:06d}",
         "trial file": f"trials/{first.trial.trial:06d}.arrow",
     }
     text = finding or _finding(config, rows, baseline)

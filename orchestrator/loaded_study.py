@@ -21,8 +21,9 @@ from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study
 from orchestrator.offered_load import Load
 from orchestrator.results import files
 from orchestrator.results.fronts import frontier_table, pareto_table
-from orchestrator.results.schemas import COUNTERS, REQUESTS, TRIALS, TableSchema
+from orchestrator.results.schemas import COUNTERS, REQUESTS, TRIALS
 from orchestrator.results.store import ResultStore
+from orchestrator.results.table_schema import TableSchema
 from orchestrator.results.tables import measurements_table, rows_of, to_json
 
 __all__ = ["LoadedStudy", "NoStudy", "StudyError", "load_study"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.results.schemas import ForeignTable, NewerTable, TableSchema
+from orchestrator.results.table_schema import ForeignTable, NewerTable, TableSchema
 
 #: Told one sentence of what was set aside and why.
 OnMessage = Callable[[str], None]

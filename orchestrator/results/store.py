@@ -35,7 +35,8 @@ from orchestrator.results.fronts import (
     pareto_front,
     pareto_table,
 )
-from orchestrator.results.schemas import COUNTERS, MEASUREMENTS, REQUESTS, TableSchema
+from orchestrator.results.schemas import COUNTERS, MEASUREMENTS, REQUESTS
+from orchestrator.results.table_schema import TableSchema
 from orchestrator.results.tables import measurements_table, rows_from, rows_of
 
 _LOG = logging.getLogger(__name__)

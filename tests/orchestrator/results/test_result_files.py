@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.results import files
-from orchestrator.results.schemas import TableSchema, column
+from orchestrator.results.table_schema import TableSchema, column
 
 SCHEMA = TableSchema(
     "test.table", 1, (column("trial", pa.int32(), "t", required=True), column("text", pa.string(), "x"))

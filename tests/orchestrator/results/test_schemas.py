@@ -27,10 +27,8 @@ from orchestrator.results.schemas import (
     NOTES,
     PARETO,
     REQUESTS,
-    ForeignTable,
-    TableSchema,
-    column,
 )
+from orchestrator.results.table_schema import ForeignTable, TableSchema, column
 from orchestrator.results.tables import levels_from_requests, measurements_table, requests_table, rows_from
 
 Build = Callable[..., Row]

@@ -45,4 +45,4 @@ def kept(
     config = config or report_config()
     rows = list(rows)
     results = Results(tuple(rows), pareto_front(rows, config.objectives, config.limits), tuple(frontier(rows)))
-    return KeptStudy(ResultStore(folder, read_only=True), config, "id-1", results, attempts or {}, notes)
+    return KeptStudy(ResultStore(folder, read_only=True), config, "id-1", results, attempts or {}, (), False, notes)
