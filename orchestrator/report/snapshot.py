@@ -204,7 +204,8 @@ def _view(finding: Finding, known: Collection[str] | None) -> FindingView:
 
 
 def _gist(kind: str, text: str) -> str:
-    """What a finding says apart from its numbers, which move with every trial; whose trial it is about stays."""
-    text = re.sub(r"\(.*?\)", "", text)
+    """What a finding says in its first sentence apart from its numbers, which move with every trial; whose trial it is
+    about stays."""
+    text = re.sub(r"\(.*?\)", "", text.split(". ")[0])
     named = re.search(r"\btrial \d+", text)
     return f"{kind} {named[0] if named else ''} {' '.join(re.findall(r'[A-Za-z_]+', text.replace('trials', 'trial')))}"
