@@ -87,7 +87,6 @@ def standing(
     found = {}
     for ordinal, tries in attempts.items():
         last, attrs = tries[-1], tries[-1].user_attrs
-        told = last if last.state.is_finished() or len(tries) < 2 else tries[-2]
         waits = last.state is TrialState.WAITING or (last.state.is_finished() and not ended(tries))
         drawn = {n: from_optuna(knobs[n], v) for n, v in stored_params(last).items() if n in knobs}
         found[ordinal] = Attempt(
@@ -95,7 +94,6 @@ def standing(
             role=attrs["role"],
             number=attrs["attempt"],
             standing="running" if last.state is TrialState.RUNNING else "waiting" if waits else "ended",
-            reason=told.user_attrs.get("reason"),
             settings={**config.server.flags, **config.server.env, **{n: v for n, v in drawn.items() if v is not None}},
             repeats=attrs.get("repeats"),
             repeat=attrs.get("repeat", 0),

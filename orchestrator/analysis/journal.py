@@ -29,8 +29,6 @@ class Attempt:
     role: str
     number: int
     standing: Literal["waiting", "running", "ended"]
-    #: Why the one before it, or itself where it has ended, came to its end; None where that is not told.
-    reason: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     repeats: int | None = None
     repeat: int = 0
@@ -120,8 +118,8 @@ def _entry(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: J
     if not group and attempt is not None and attempt.number == 1 and attempt.standing == "waiting":
         return replace(blank, state="pending", finding="to be started")
     outcome = group[0].outcome if group else None
-    reason = (outcome.failure_kind if outcome else None) or (attempt.reason if attempt else None)
-    if reason in (None, "stopped", "orchestrator_died", "interrupted"):
+    reason = outcome.failure_kind if outcome else None
+    if reason is None:
         kept = _measured(group, standing.levels, attempt.number if attempt else 1)
         how: State = "pending" if standing.alive else "stopped"
         text = f"interrupted; {kept}; " + ("to be started again" if standing.alive else _AGAIN)

@@ -105,6 +105,20 @@ def test_what_an_interruption_left_is_stopped_and_goes_on_in_the_next_run(
     assert "    2  done" in shown()[1]
 
 
+def test_a_start_that_is_made_again_is_pending_with_what_it_failed_of(
+    desk: Callable[..., Desk], tmp_path: Path, shown: Lines
+) -> None:
+    d = desk()
+    (tmp_path / "study.yaml").write_text(dump(d.config))
+    (tmp_path / "study.id").write_text("id-1\n")
+    d.run("a")
+    d.fail("a", "gpu_busy", "another process holds GPU 3")
+    out = shown("--state", "pending")[1]
+    assert "failed (gpu busy), to be started again, since another start may not meet it: another process holds" in out
+    d.fail("a", "gpu_busy", "another process holds GPU 3")
+    assert "failed (gpu busy) while loading weights: another process holds GPU 3" in shown("--state", "failed")[1]
+
+
 def test_notes_stay_through_a_resumption_and_a_rebuild(kept: Desk, shown: Lines, desk: Callable[..., Desk]) -> None:
     assert shown("--note", "2", "drafter wiring was wrong")[:2] == (0, "noted of trial 2\n")
     shown("--note", "2", "second look: it was right")

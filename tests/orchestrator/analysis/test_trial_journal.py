@@ -111,8 +111,8 @@ def test_what_is_at_work_waits_or_was_left_is_told_apart(build_row: Build) -> No
     rows = [*baseline(build_row), unfinished(build_row(1, 1)), unfinished(build_row(2, 1), "gpu_busy")]
     attempts = {
         1: Attempt(1, "candidate", 1, "running"),
-        2: Attempt(2, "candidate", 2, "waiting", "gpu_busy"),
-        3: Attempt(3, "candidate", 2, "waiting", "orchestrator_died", {"max-running-requests": 48}),
+        2: Attempt(2, "candidate", 2, "waiting"),
+        3: Attempt(3, "candidate", 2, "waiting", {"max-running-requests": 48}),
     }
     alive, dead = Standing(attempts, alive=True, levels=2), Standing(attempts, alive=False, levels=2)
     running = line(rows, 1, alive)

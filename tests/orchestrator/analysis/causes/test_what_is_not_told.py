@@ -113,6 +113,25 @@ def test_a_throughput_that_goes_against_the_cycles_is_told_as_such(build_row: Bu
     assert "what it loses, it loses in the queue" in of([capped_base, small, capped], "break_even").text
 
 
+def nccl(build_row: Build, admits: int, **flags: Any) -> Row:
+    row = timed(build_row(1, 8, 125.0, admits=admits, flags=flags), 8.0)
+    return dataclasses.replace(
+        row,
+        trial=dataclasses.replace(
+            row.trial, requested_env={"NCCL_PROTO": "Simple"}, canonical_env={"NCCL_PROTO": "Simple"}
+        ),
+    )
+
+
+def test_communication_is_what_nccl_alone_took_off_a_step_of_the_same_batch(build_row: Build) -> None:
+    base = [timed(build_row(0, users, 100.0, role="baseline", admits=64), 10.0 - (users < 8)) for users in (4, 8)]
+    found = of([*base, nccl(build_row, 64)], "communication")
+    assert (found.data["removed_ms"], found.data["share"]) == (pytest.approx(2.0), pytest.approx(0.2))
+    assert "communication" not in kinds([*base, nccl(build_row, 4)])
+    other = nccl(build_row, 64, **{"chunked-prefill-size": 2048})
+    assert "communication" not in kinds([*base, other])
+
+
 def test_three_shapes_of_a_draft_do_not_divide_a_cycle(build_row: Build) -> None:
     def shape(trial: int, steps: int, tokens: int, ms: float) -> Row:
         flags = {
