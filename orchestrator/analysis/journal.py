@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from launchers.errors import Remedy, remedy_of
 from orchestrator.analysis.causes.verdict import Judge, Verdict
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.objectives import Constraint, Objective
@@ -125,6 +126,9 @@ def _entry(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: J
         text = f"interrupted; {kept}; " + ("to be started again" if standing.alive else _AGAIN)
         return replace(blank, state=how, finding=text, reason="interrupted")
     message = f": {outcome.failure_message}" if outcome and outcome.failure_message else ""
+    if remedy_of(reason) is Remedy.STOP_STUDY:
+        text = f"failed ({_words(reason)}), as every other would: mend it, and {_AGAIN}{message}"
+        return replace(blank, state="stopped", finding=text, reason=reason)
     text = f"failed ({_words(reason)}), to be started again, since another start may not meet it{message}"
     return replace(blank, state="pending", finding=text, reason=reason)
 

@@ -132,6 +132,13 @@ def test_what_is_at_work_waits_or_was_left_is_told_apart(build_row: Build) -> No
     assert line(rows, 3, dead).state == "stopped"
 
 
+def test_what_stopped_the_study_is_told_with_what_to_do(build_row: Build) -> None:
+    row = unfinished(build_row(1, None, None, failure_message="no space left"), "disk_full")
+    found = line([*baseline(build_row), row], 1)
+    assert (found.state, found.reason) == ("stopped", "disk_full")
+    assert "mend it, and the same command goes on with it: no space left" in found.finding
+
+
 def test_rows_alone_tell_an_interrupted_trial(build_row: Build) -> None:
     assert line([*baseline(build_row), unfinished(build_row(1, 1))], 1).state == "stopped"
     assert line([*baseline(build_row), unfinished(build_row(1, 1), "crashed")], 1).state == "pending"
