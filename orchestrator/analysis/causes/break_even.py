@@ -66,8 +66,8 @@ Speculated = dict[str, dict[int, list[Judged]]]
 
 
 def speculated(steps: StepTimes, only: int | None = None) -> Speculated:
-    """Every speculative level that can be judged, by drafter and concurrency, the fastest first; of the trial `only`
-    where one is named.
+    """Every speculative level that can be judged, by drafter and concurrency, the fastest first in each; of the trial
+    `only` where one is named.
     """
     evidence, found = steps.evidence, dict[str, dict[int, list[Judged]]]()
     names = drafters(evidence.rows)
@@ -83,7 +83,7 @@ def speculated(steps: StepTimes, only: int | None = None) -> Speculated:
     for by_load in found.values():
         for several in by_load.values():
             several.sort(key=lambda one: (-one.gain.mean, one.row.trial.trial))
-    return found
+    return dict(sorted(found.items(), key=lambda item: -max(several[0].gain.mean for several in item[1].values())))
 
 
 def break_evens(steps: StepTimes, only: int | None = None) -> list[Finding]:
@@ -110,7 +110,8 @@ def break_even(name: str, judged: Sequence[Judged], steps: StepTimes) -> Finding
     )
     if step.batch < load:
         text += f"; and max_running_requests was {step.batch}, so {load - step.batch} of {load} requests queued"
-    text += f". {_verdict(best)} (trial {trial}{f', the best of {len(judged)}' if len(judged) > 1 else ''})."
+    of = f"trial {trial}, the best of {len(judged)}" if len(judged) > 1 else f"trial {trial}"
+    text += f". {_verdict(best, steps.evidence)} ({of})."
     text += _contradiction(best) + _doubt(best, plain, steps.evidence)
     data = {**best.data, "drafter": name, "others": [one.data for one in judged[1:]]}
     behind = rows_behind([best.row, *plain.rows])
@@ -123,7 +124,7 @@ def crossovers(steps: StepTimes, only: int | None = None) -> list[Finding]:
     for name, by_load in speculated(steps, only).items():
         chosen = _over_all_loads(by_load)
         if len(chosen) > 1:
-            found.append(_crossover(name, chosen))
+            found.append(_crossover(name, chosen, steps.evidence))
     return found
 
 
@@ -136,7 +137,7 @@ def _over_all_loads(by_load: dict[int, list[Judged]]) -> list[Judged]:
     return max(trials.values(), key=lambda ones: (len(ones), fmean(one.gain.mean for one in ones)))
 
 
-def _crossover(name: str, chosen: Sequence[Judged]) -> Finding:
+def _crossover(name: str, chosen: Sequence[Judged], evidence: Evidence) -> Finding:
     first, last = chosen[0], chosen[-1]
     low, high = first.step, last.step
     assert low.break_even is not None
@@ -149,8 +150,9 @@ def _crossover(name: str, chosen: Sequence[Judged]) -> Finding:
         ends = dict.fromkeys((f"{min(lengths):.2f}", f"{max(lengths):.2f}"))
         got = f"{' to '.join(ends)} tokens a cycle, whatever the load"
     moved = "rises" if high.break_even > low.break_even else "falls"
-    text = f"{name} {_where(chosen)}. It gets {got}; break-even {moved} {loads} from about {figure(low.break_even)} to "
-    text += f"{figure(high.break_even)}"
+    single = "" if all(evidence.floor(users(one.row)) for one in chosen) else ", by single starts"
+    ends = f"{figure(low.break_even)} to {figure(high.break_even)}"
+    text = f"{name} {_where(chosen)}{single}. It gets {got}; break-even {moved} {loads} from about {ends}"
     text += _extra(low, high)
     trial = first.row.trial.trial
     text += f" (trial {trial})."
@@ -199,9 +201,10 @@ def _extra(low: StepTime, high: StepTime) -> str:
     return text + ("" if tokens is None else f", which is consistent with verifying {tokens} tokens of each")
 
 
-def _verdict(one: Judged) -> str:
+def _verdict(one: Judged, evidence: Evidence) -> str:
     whom = "the baseline" if one.beside is None else f"trial {one.beside.trial.trial}, the same without speculation"
-    gain = f"{percent(one.ratio.mean)} % against {whom}"
+    single = "" if evidence.floor(users(one.row)) else ", by single starts of which nobody knows how far they differ"
+    gain = f"{percent(one.ratio.mean)} % against {whom}{single}"
     if one.verdict == "tie":
         return f"{gain}: a tie"
     return gain + (": it pays" if one.verdict == "pays" else ": no speedup")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from launchers.sglang.rewrites import STEPS, TOPK
-from orchestrator.analysis.causes.break_even import draft_tokens, drafter, drafters, ms_text, setting
+from orchestrator.analysis.causes.break_even import draft_tokens, drafter, drafters, most_tokens, ms_text, setting
 from orchestrator.analysis.causes.evidence import users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.finding import Finding, rows_behind, trials_text
@@ -214,9 +214,11 @@ def _beside(load: int, depth: int | None, topk: int | None, alike: Mapping[str, 
 def _unfit(steps: StepTimes, names: Mapping[Any, str]) -> list[Finding]:
     chances: dict[str, list[tuple[float, StepTime]]] = {}
     for step in speculative_steps(steps):
-        depth = setting(step.row, STEPS)
-        if depth and setting(step.row, TOPK) == 1 and drafter(step.row)[1] is not None:
-            chances.setdefault(names[drafter(step.row)], []).append((first_chance(step.accept_length, depth), step))
+        most = most_tokens(step.row)
+        if most is not None and most > 1 and drafter(step.row)[1] is not None:
+            # Of a tree it is the chance of any of a position's candidates: more than that of the first.
+            chance = first_chance(step.accept_length, most - 1)
+            chances.setdefault(names[drafter(step.row)], []).append((chance, step))
     found = []
     for name, several in chances.items():
         chance, step = max(several, key=lambda one: one[0])

@@ -136,15 +136,20 @@ class StepTimes:
         )
 
     def without_speculation(self, row: Row) -> Row | None:
-        """The plain row of the same settings at the same load, of those that ran the most users the fastest.
+        """The plain row of the same settings at the same load that ran as many requests at once or more, the fastest.
 
         None where the baseline will do: it has these settings, or nothing tells the two apart.
         """
         base, own = self.evidence.baseline, self._key(row)
         if base is not None and own == self._key(base):
             return None
-        alike = [(batch, -ms, other) for batch, ms, other in self._plain.get(own, []) if users(other) == users(row)]
-        found = max(alike, key=lambda one: one[:2])[2] if alike else None
+        least = running_batch(row) or users(row)
+        alike = [
+            (ms, other)
+            for batch, ms, other in self._plain.get(own, [])
+            if users(other) == users(row) and batch >= least
+        ]
+        found = min(alike, key=lambda one: one[0])[1] if alike else None
         return None if found is not None and self._like_baseline(found) else found
 
     def plain_step(self, row: Row, batch: int) -> PlainStep | None:
@@ -221,10 +226,10 @@ def _tpot_ms(row: Row) -> float | None:
 
 def _at(points: Sequence[tuple[int, float, Row]], batch: int, load: int) -> tuple[float, list[Row], How] | None:
     """The step at a batch: rows that ran it, those of the same load before others, else between two neighbours."""
-    here = [(ms, row) for b, ms, row in points if b == batch]
+    here = [point for point in points if point[0] == batch]
     if here:
-        alike = [(ms, row) for ms, row in here if users(row) == load] or here
-        return fmean(ms for ms, _ in alike), [row for _, row in alike], "measured"
+        ms, rows = _mean([point for point in here if users(point[2]) == load] or here, batch)
+        return ms, rows, "measured"
     # Where a queue waits, each place that falls free is filled by a prefill: not like a load of this size.
     free = [(b, ms, row) for b, ms, row in points if users(row) == b]
     below, above = [p for p in free if p[0] < batch], [p for p in free if p[0] > batch]
@@ -237,5 +242,7 @@ def _at(points: Sequence[tuple[int, float, Row]], batch: int, load: int) -> tupl
 
 
 def _mean(points: Iterable[tuple[int, float, Row]], batch: int) -> tuple[float, list[Row]]:
-    chosen = [(ms, row) for b, ms, row in points if b == batch]
+    here = [(ms, row) for b, ms, row in points if b == batch]
+    # Where the baseline itself was measured its other settings that change nothing add but their own unrest.
+    chosen = [one for one in here if one[1].trial.role in ("baseline", "sentinel")] or here
     return fmean(ms for ms, _ in chosen), [row for _, row in chosen]

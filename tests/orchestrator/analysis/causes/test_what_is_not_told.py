@@ -103,6 +103,25 @@ def test_other_settings_that_differ_are_named_as_another_possible_cause(build_ro
     assert "It differs" not in of(pair(build_row), "break_even").text
 
 
+def test_a_plain_trial_that_ran_fewer_at_once_is_no_measure(build_row: Build) -> None:
+    """Its queue would make any other look fast."""
+    chunks = {"chunked-prefill-size": 2048}
+    base, row = pair(build_row, flags={**EAGLE3, **chunks})
+
+    def against(admits: int) -> object:
+        plain = timed(build_row(2, 8, 40.0, flags=chunks, admits=admits), 9.0)
+        return of([base, row, plain], "break_even").data["against"]
+
+    assert against(64) == 2
+    assert against(4) == 0
+
+
+def test_a_start_that_is_the_baseline_again_by_other_words_does_not_move_the_plain_step(build_row: Build) -> None:
+    base, row = pair(build_row)
+    restless = timed(build_row(2, 8, 40.0, flags={"max-running-requests": 64}, admits=64), 30.0)
+    assert of([base, row, restless], "break_even").data["plain_step_ms"] == 10.0
+
+
 def test_a_throughput_that_goes_against_the_cycles_is_told_as_such(build_row: Build) -> None:
     """Two tokens a cycle of 1.6 plain steps, and yet slower."""
     base, row = pair(build_row)
