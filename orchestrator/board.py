@@ -60,7 +60,7 @@ class StudyProgress:
 class Board:
     """The actor's class; `start_board` makes the actor."""
 
-    def __init__(self, study: str, prompts: Prompts | None = None) -> None:
+    def __init__(self, study: str, prompts: Prompts | None = None, simulated: bool = False) -> None:
         self._study = study
         self._prompts = prompts
         self._stop = Stop.NO
@@ -68,7 +68,7 @@ class Board:
         self._kept: dict[int, list[Load]] = {}
         self._logs: dict[str, bytes] = {}
         self._nodes: dict[str, NodeStatus] = {}
-        self._metrics = _Metrics(study)
+        self._metrics = _Metrics(study, simulated)
 
     def __repr__(self) -> str:
         # As the dashboard's list of actors has it.
@@ -129,13 +129,13 @@ class Board:
 
 
 class _Metrics:
-    """The sweep in Ray's metrics; each has the study as a tag."""
+    """The sweep in Ray's metrics; each has the study as a tag, and whether its figures are simulated."""
 
-    def __init__(self, study: str) -> None:
-        self._tags = {"study": study}
+    def __init__(self, study: str, simulated: bool) -> None:
+        self._tags = {"study": study, "simulated": str(simulated).lower()}
 
         def gauge(name: str, text: str, *tags: str) -> Gauge:
-            return Gauge(f"sweep_{name}", description=text, tag_keys=("study", *tags))
+            return Gauge(f"sweep_{name}", description=text, tag_keys=("study", "simulated", *tags))
 
         self._done = gauge("trials_done", "Trials that have their end, those that prove the result included")
         self._planned = gauge("trials_planned", "Trials that it will be, about")
@@ -187,10 +187,10 @@ class _Metrics:
             self._accept.set(level.metrics.accept_length, tags)
 
 
-def start_board(study: str, prompts: Prompts | None = None) -> Any:
+def start_board(study: str, prompts: Prompts | None = None, *, simulated: bool = False) -> Any:
     """The board's actor handle. It needs no CPU, and stays beside the driver: any other node may be lost."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = ray.remote(Board).options(
         name=f"board of {study}", num_cpus=0, max_concurrency=1, scheduling_strategy=here
     )
-    return options.remote(study, prompts)
+    return options.remote(study, prompts, simulated)

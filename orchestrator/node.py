@@ -41,6 +41,7 @@ from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
 from orchestrator.board import LevelReport
+from orchestrator.config import SimulatedLauncher
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, StudyContext, TrialPlan, make_launcher
 from orchestrator.pulse import Pulse
@@ -75,7 +76,8 @@ class NodeTrial(tune.Trainable):
 
     def __repr__(self) -> str:
         # Ray asks once, after __init__, and shows it in the dashboard and in logs from then on.
-        return f"NodeTrial({self._node.name}, study {self._context.study})"
+        kind = ", SIMULATED" if isinstance(self._context.launcher, SimulatedLauncher) else ""
+        return f"NodeTrial({self._node.name}, study {self._context.study}{kind})"
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """The next trial on this node."""

@@ -199,7 +199,7 @@ class _Run:
             self._display.say(f"Ray dashboard: {joined.dashboard_url}{token}")
             self._context = dataclasses.replace(self._context, reservation=whole_node(self._config.node.gpus))
             self._inspect_nodes()
-            self._board = start_board(self._config.study, self._prompts)
+            self._board = start_board(self._config.study, self._prompts, simulated=self._resolved.simulated)
             bridge = Bridge(conductor, give_up=lambda: self._board.stop.remote(Stop.NOW))
             self._node_seen = time.monotonic()
             try:
@@ -215,7 +215,9 @@ class _Run:
 
     def _about(self) -> dict[str, str]:
         """What Ray's dashboard shows of the job."""
+        kind = "SIMULATED " if self._resolved.simulated else ""
         return {
+            "job_name": f"{kind}sweep {self._config.study}",
             "study_id": self._context.study_id,
             "model": self._config.model,
             "score": str(self._config.score.objective),

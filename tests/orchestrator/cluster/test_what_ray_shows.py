@@ -70,7 +70,7 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
         (job,) = JobSubmissionClient(joined.dashboard_url).list_jobs()
         assert job.metadata == {"job_name": "sweep seen", "study": "seen", "model": "tiny"}
 
-        board = start_board("seen")
+        board = start_board("seen", simulated=True)
         plan = TrialPlan(ordinal=7, attempt=1, flags={}, env={}, ladder=(Load(2),))
         owner = ray.remote(NodeTrial).options(num_gpus=8).remote({"context": context, "board": board, "plan": plan})
         events = [ray.get(owner.train.remote())["report"] for _ in range(3)]
@@ -83,11 +83,11 @@ def test_job_owner_and_metrics_tell_what_runs(tmp_path: Path) -> None:
             actor.class_name: actor for actor in list_actors(address=ray.get_runtime_context().gcs_address, detail=True)
         }
         assert actors["NodeTrial"].repr_name.startswith("NodeTrial(")
-        assert actors["NodeTrial"].repr_name.endswith(", study seen)")
+        assert actors["NodeTrial"].repr_name.endswith(", study seen, SIMULATED)")
         assert (actors["Board"].repr_name, actors["Board"].name) == ("Board(study seen)", "board of seen")
 
         assert wait_for_metric("sweep_trials_done", 'study="seen"').endswith(" 3.0")
-        assert wait_for_metric("sweep_best_score", 'study="seen"').endswith(" 512.5")
+        assert wait_for_metric("sweep_best_score", 'study="seen"', 'simulated="true"').endswith(" 512.5")
         assert wait_for_metric("sweep_baseline_score", 'study="seen"').endswith(" 480.0")
         assert wait_for_metric("sweep_trials_planned", 'study="seen"').endswith(" 16.0")
         assert wait_for_metric("sweep_node_hours", 'study="seen"').endswith(" 1.25")

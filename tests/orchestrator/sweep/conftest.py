@@ -8,17 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from waiting import DEADLINE_S, until
 
 from orchestrator.results.store import ResultStore
-
-DEADLINE_S = 120.0
 
 SPACE = textwrap.dedent(
     """\
@@ -40,14 +37,6 @@ SPACE = textwrap.dedent(
     sampler: {kind: random, seed: 0}
     """
 )
-
-
-def until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    end = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what}: not within {deadline_s:.0f} s"
-        time.sleep(0.05)
-    return found
 
 
 class Sweep:
