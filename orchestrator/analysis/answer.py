@@ -128,7 +128,7 @@ def _searched(view: _View, best: int) -> Answer:
             (settings, told, crossovers(view.along, view.objective)),
             best,
         )
-    doubt = "" if ratio.low < ratio.high else ", and what starts differ by was not measured"
+    doubt = ", and what starts differ by was not measured" if view.along.floors[score.load] is None else ""
     told = f"It gives {figures}. Unconfirmed: the best of a search looks better than it is{doubt}."
     sentences = (settings, told, crossovers(view.along, view.objective))
     return Answer("unconfirmed", f"{_points(ratio)} % at {score.load.label}, unconfirmed", sentences, best)
@@ -203,7 +203,7 @@ def crossovers(found: Along, objective: Objective) -> str:
     if crossed:
         return f"{text}; {_joined(crossed)}."
     alone = {leader for _, leader in leaders}
-    return text + ("; nothing overtakes another." if len(alone) == 1 and None not in alone else ".")
+    return text + ("; no setting overtakes another." if len(alone) == 1 and None not in alone else ".")
 
 
 def _crossing(found: Along, low: tuple[Load, int], high: tuple[Load, int]) -> str | None:

@@ -54,6 +54,8 @@ class Ladder:
     lines: tuple[Line, ...]
     #: Of a quantity that spans decades; a gain in percent does not.
     logarithmic: bool = True
+    #: Whether the intervals hold what starts of one setting differ by.
+    starts_known: bool = True
 
     @property
     def places(self) -> list[float]:
@@ -149,7 +151,8 @@ def _lines(
             label = "baseline" if trial == 0 else f"trial {trial} ({why})"
             lines.append(Line(trial, label, view.settings(trial), tuple(points)))
     x_title = "concurrency (users)" if loads[0].closed else "requests per second"
-    return Ladder(title, y_title, x_title, tuple(lines), logarithmic) if lines else None
+    known = any(found.floors[load] is not None for load in loads)
+    return Ladder(title, y_title, x_title, tuple(lines), logarithmic, known) if lines else None
 
 
 def ladder_chart(view: View, key: str, ladder: Ladder) -> Chart:
@@ -216,8 +219,10 @@ def _text(ladder: Ladder) -> str:
         ends = [line.points[0], line.points[-1]] if len(line.points) > 1 else [line.points[0]]
         parts.append(f"{line.label} " + " and ".join(f"{_figure(ladder, p)} at {p.load.label}" for p in ends))
     known = any(point.low < point.high for line in ladder.lines for point in line.points)
-    bars = "Bars are 95 % intervals." if known else "There are no intervals: what starts differ by was not measured."
-    return f"{ladder.y_title}: {'; '.join(parts)}. {bars}"
+    bars = "Bars are 95 % intervals" if known else "There are no intervals"
+    if not ladder.starts_known:
+        bars += " within a start: what starts differ by was not measured" if known else ": nothing was started twice"
+    return f"{ladder.y_title}: {'; '.join(parts)}. {bars}."
 
 
 def _figure(ladder: Ladder, point: Reached) -> str:

@@ -15,6 +15,8 @@ from orchestrator.search.space import Knob
 
 #: Points of one value lie beside each other, by a part of the way to the next value.
 _SIDEWAYS = 0.16
+#: So many points lie on each other.
+_MANY = 200
 
 
 def importance_chart(found: Importance | None, view: View) -> Chart | None:
@@ -84,7 +86,12 @@ def _slice(view: View, knob: Knob, trials: Sequence[Drawn]) -> Chart | None:
                 "y": [one.score for _, one in points],
                 "customdata": [[one.trial, cell(one.params[knob.name])] for _, one in points],
                 "hovertemplate": "trial %{customdata[0]}, %{customdata[1]}: %{y:,.1f}<extra></extra>",
-                "marker": {"color": colour, "symbol": symbol, "size": 7 if name != "best" else 12, "opacity": 0.75},
+                "marker": {
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": 7 if name != "best" else 12,
+                    "opacity": 0.75 if len(mine) < _MANY else 0.3,
+                },
             }
         )
     groups = [
@@ -116,7 +123,7 @@ def _slice(view: View, knob: Knob, trials: Sequence[Drawn]) -> Chart | None:
         }
     elif knob.parameter.log:
         axis["type"] = "log"
-    layout: dict[str, Any] = {"showlegend": False, "margin": {"l": 50, "r": 10, "t": 8, "b": 36}}
+    layout: dict[str, Any] = {"showlegend": False, "margin": {"l": 50, "r": 10, "t": 8, "b": 30}}
     base = view.score.value(0, view.objective.metric.load)
     if base is not None:
         layout["shapes"] = [_level(base.value)]

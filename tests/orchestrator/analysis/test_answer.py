@@ -62,7 +62,7 @@ def test_nothing_beats_the_baseline_and_the_finding_says_why(build_row: Build) -
     assert found.headline == "Nothing beats the baseline at C=8"
     assert "the best of 1 setting tried is trial 1, -10.0 %" in found.sentences[0]
     assert found.sentences[1] == why.text
-    assert found.sentences[2] == "Along the ladder the baseline leads at C=1 to C=8; nothing overtakes another."
+    assert found.sentences[2] == "Along the ladder the baseline leads at C=1 to C=8; no setting overtakes another."
 
 
 def test_a_confirmation_that_found_a_tie_is_no_win(build_row: Build) -> None:
