@@ -69,8 +69,10 @@ class Ladder:
         low, high = min(values), max(values)
         if self.logarithmic:
             return low / 1.4, high * 1.4
+        ends = [end for line in self.lines for point in line.points for end in (point.low, point.high)]
         room = max(10.0, 0.25 * (high - low))
-        return low - room, high + room
+        most = max(20.0, 0.8 * (high - low))
+        return max(low - most, min(low - room, min(ends))), min(high + most, max(high + room, max(ends)))
 
     @property
     def marks(self) -> list[float]:
