@@ -89,8 +89,7 @@ def along(rows: Sequence[Row], objective: Objective, ladder: Sequence[Load]) -> 
         else:
             afresh.setdefault((info.repeats or 0, load), []).append(Value(value, half))
     values = searched | {key: _mean(starts) for key, starts in afresh.items()}
-    repeated = [row for row in rows if row.trial.role != "candidate"]
-    floors = {load: floor_of(repeated, metric) for load, metric in metrics.items()}
+    floors = {load: floor_of(rows, metric) for load, metric in metrics.items()}
     return Along(tuple(ladder), objective.direction == "maximize", values, floors, candidates)
 
 

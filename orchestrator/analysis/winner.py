@@ -82,17 +82,17 @@ def floor_of(rows: Iterable[Row], metric: Metric) -> NoiseFloor | None:
 
     The finalists' own searched starts are left out, since they were chosen for their luck.
     """
+    # Of a thousand candidates none counts, and reading them takes longer than all the rest.
+    rows = [row for row in rows if row.trial.role != "candidate"]
     starts = []
     for ordinal, group in by_trial(rows).items():
         info = group[0].trial
-        if info.role not in ("baseline", "sentinel", "confirmation") or group[0].outcome.state != "complete":
-            continue
-        value = metric_value(group, metric)
+        value = metric_value(group, metric) if group[0].outcome.state == "complete" else None
         if not value:  # a cost of 0 has no logarithm
             continue
         if info.role == "confirmation" and info.repeats is not None:
             starts.append(Repeated(info.repeats, value, info.repeat, _within_sd(group, metric)))
-        elif info.role != "confirmation":
+        elif info.role in ("baseline", "sentinel"):
             setting = ordinal if info.repeats is None else info.repeats
             starts.append(Repeated(setting, value, within_sd=_within_sd(group, metric)))
     return noise_floor(starts)
