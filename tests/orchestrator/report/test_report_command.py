@@ -43,7 +43,7 @@ def test_a_running_study_is_reported_and_left_as_it_is(
     told = capsys.readouterr().out.splitlines()
     assert told[0] == str(out / "report.html")
     assert all(Path(line).is_file() for line in told)
-    assert "running" in (out / "report.html").read_text()
+    assert 'class="state running"' in (out / "report.html").read_text()
 
 
 def test_it_is_written_into_the_studys_folder(study: Path) -> None:

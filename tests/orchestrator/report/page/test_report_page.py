@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,16 +242,6 @@ def test_a_study_of_little_has_a_useful_page(
     assert {"answer", "findings", "journal", "origin"} <= set(made.ids())
     for path in write_report(study, tmp_path / "out"):
         assert path.stat().st_size > 0
-
-
-def test_a_running_and_a_waiting_trial_stand_in_the_journal(build_row: Build, tmp_path: Path) -> None:
-    def attempt(state: str) -> Any:
-        finished = SimpleNamespace(is_finished=lambda: False, name=state)
-        return SimpleNamespace(state=finished, user_attrs={"role": "candidate"})
-
-    study = kept(tmp_path, one_trial(build_row), attempts={1: [attempt("RUNNING")], 2: [attempt("WAITING")]})
-    states = {entry.trial: entry.state for entry in contents(study).journal}
-    assert states == {0: "complete", 1: "running", 2: "pending"}
 
 
 def test_its_files_stand_together_and_the_summary_shows_the_pictures(study: KeptStudy, tmp_path: Path) -> None:
