@@ -6,8 +6,9 @@ A sentence says "is" of what was measured, "is consistent with" of a cause that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
-from orchestrator.analysis.causes import admission, break_even, communication, drafting, effects
+from orchestrator.analysis.causes import admission, break_even, communication, crossover, drafting, effects
 from orchestrator.analysis.causes.evidence import Evidence
 from orchestrator.analysis.causes.request_time import request_times
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
@@ -16,56 +17,74 @@ from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row
 
 
-def explain(rows: Iterable[Row], objective: Objective | None = None) -> list[Finding]:
-    """Everything that the rows tell of causes, the most important first; `objective` is the study's score.
+class Explanation:
+    """The causes that a study's rows tell; `objective` is its score. What several questions need is reckoned once.
 
     Raises ValueError for simulated and measured rows together.
     """
-    evidence = Evidence(rows)
-    steps = StepTimes(evidence)
-    return [
-        *break_even.crossovers(steps),
-        *_score_first(break_even.break_evens(steps), objective),
-        *drafting.drafters_compared(steps),
-        *drafting.depths(steps),
-        *drafting.parts(steps),
-        *_score_first(communication.communication(steps), objective),
-        *admission.caps(evidence),
-        *admission.memory(evidence),
-        *effects.effects(evidence),
-        *effects.dropped(evidence),
-        *effects.prefix_cache(evidence),
-    ]
+
+    def __init__(self, rows: Iterable[Row], objective: Objective | None = None) -> None:
+        self._evidence = Evidence(rows)
+        self._steps = StepTimes(self._evidence)
+        self._load = objective.metric.load.concurrency if objective else None
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Everything, the most important first."""
+        steps = self._steps
+        return [
+            *crossover.crossovers(steps),
+            *self._score_first(break_even.break_evens(steps)),
+            *self._drafts,
+            *drafting.parts(steps),
+            *self._score_first(communication.communication(steps)),
+            *self._waiting,
+            *self._effects,
+            *effects.dropped(self._evidence),
+            *effects.prefix_cache(self._evidence),
+        ]
+
+    def trial(self, trial: int) -> list[Finding]:
+        """One trial's, against the baseline; empty where nothing can be compared."""
+        steps = self._steps
+        shared = [*self._drafts, *self._waiting, *self._effects]
+        return [
+            *self._score_first(break_even.break_evens(steps, trial)),
+            *crossover.crossovers(steps, trial),
+            *self._score_first(communication.communication(steps, trial)),
+            *self._score_first(request_times(steps, trial)),
+            *(finding for finding in shared if any(of == trial for of, _ in finding.rows)),
+        ]
+
+    @cached_property
+    def step_times(self) -> list[StepTime]:
+        """The cycle of every level that tells it, beside a plain step at the same batch, and where a request's time
+        went: by trial and load.
+        """
+        return [step for row in self._evidence.compared if (step := self._steps.of(row)) is not None]
+
+    @cached_property
+    def _drafts(self) -> list[Finding]:
+        return [*drafting.drafters_compared(self._steps), *drafting.depths(self._steps)]
+
+    @cached_property
+    def _waiting(self) -> list[Finding]:
+        return [*admission.caps(self._evidence), *admission.memory(self._evidence)]
+
+    @cached_property
+    def _effects(self) -> list[Finding]:
+        return effects.effects(self._evidence)
+
+    def _score_first(self, found: list[Finding]) -> list[Finding]:
+        """The findings of the score's load before the others."""
+        return sorted(found, key=lambda finding: finding.data["concurrency"] != self._load)
 
 
-def step_times(rows: Iterable[Row]) -> list[StepTime]:
-    """The cycle of every level that tells it, beside a plain step at the same batch, and where a request's time went:
-    by trial and load.
-    """
-    evidence = Evidence(rows)
-    steps = StepTimes(evidence)
-    return [step for row in evidence.compared if (step := steps.of(row)) is not None]
-
-
-def _score_first(found: list[Finding], objective: Objective | None) -> list[Finding]:
-    """The findings of the score's load before the others."""
-    load = objective.metric.load.concurrency if objective else None
-    return sorted(found, key=lambda finding: finding.data["concurrency"] != load)
+def explain(rows: Iterable[Row], objective: Objective | None = None) -> list[Finding]:
+    """Everything that the rows tell of causes, see `Explanation`."""
+    return Explanation(rows, objective).findings
 
 
 def explain_trial(rows: Iterable[Row], trial: int, objective: Objective | None = None) -> list[Finding]:
-    """What the rows tell of one trial's causes, against the baseline; empty where nothing can be compared."""
-    evidence = Evidence(rows)
-    steps = StepTimes(evidence)
-    found = _score_first(break_even.break_evens(steps, only=trial), objective)
-    found += break_even.crossovers(steps, only=trial)
-    found += _score_first(communication.communication(steps, only=trial), objective)
-    found += request_times(steps, only=trial)
-    others = [
-        *drafting.drafters_compared(steps),
-        *drafting.depths(steps),
-        *admission.caps(evidence),
-        *admission.memory(evidence),
-        *effects.effects(evidence),
-    ]
-    return found + [finding for finding in others if any(of == trial for of, _ in finding.rows)]
+    """What the rows tell of one trial's causes. For many trials ask one `Explanation`."""
+    return Explanation(rows, objective).trial(trial)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from orchestrator.analysis.causes.break_even import ms_text
 from orchestrator.analysis.causes.effects import only_nccl
 from orchestrator.analysis.causes.evidence import Evidence, difference, differing_text, users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
+from orchestrator.analysis.causes.words import ms_text
 from orchestrator.analysis.comparisons import percent
 from orchestrator.analysis.finding import Finding, rows_behind
 
@@ -15,19 +15,19 @@ def communication(steps: StepTimes, only: int | None = None) -> list[Finding]:
     evidence = steps.evidence
     found = []
     for load in evidence.ladder:
-        tuned = [one for one in _tuned(steps, load) if only in (None, one.row.trial.trial)]
+        tuned = _tuned(steps, load, only)
         if tuned:
             found.append(_told(min(tuned, key=lambda one: (one.cycle_ms, one.row.trial.trial)), len(tuned), evidence))
     return [finding for finding in found if finding is not None]
 
 
-def _tuned(steps: StepTimes, load: int) -> list[StepTime]:
+def _tuned(steps: StepTimes, load: int, only: int | None) -> list[StepTime]:
     """Plain levels that differ from the baseline's in NCCL's variables alone and ran as many requests at once."""
     evidence, found = steps.evidence, []
     base = evidence.baseline
     if base is None:
         return []
-    for row in evidence.compared:
+    for row in evidence.compared_of(only):
         if row.trial.speculative or users(row) != load or row.trial.repeats is not None:
             continue
         differ = difference(evidence.settings(row, cap=False), evidence.settings(base, cap=False))

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from launchers.sglang.rewrites import STEPS, TOPK
-from orchestrator.analysis.causes.break_even import draft_tokens, drafter, drafters, most_tokens, ms_text, setting
+from orchestrator.analysis.causes.drafts import draft_tokens, drafter, most_tokens, setting
 from orchestrator.analysis.causes.evidence import users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
+from orchestrator.analysis.causes.words import ms_text
 from orchestrator.analysis.finding import Finding, rows_behind, trials_text
 from orchestrator.benchmark.intervals import student_t
 
@@ -150,7 +151,7 @@ def _undivided(algorithm: str, groups: Sequence[Mapping[int, Sequence[StepTime]]
 
 def depths(steps: StepTimes) -> list[Finding]:
     """For each drafter what more steps brought and cost at the smallest load, from trials that differ in it alone."""
-    names, groups = drafters(steps.evidence.rows), dict[tuple[Any, ...], list[StepTime]]()
+    names, groups = steps.evidence.drafters, dict[tuple[Any, ...], list[StepTime]]()
     for step in speculative_steps(steps):
         key = (drafter(step.row), setting(step.row, TOPK), users(step.row), step.batch, _rest(step, steps))
         if setting(step.row, STEPS) is not None:
@@ -181,7 +182,7 @@ def _deeper(name: str, load: int, low: StepTime, high: StepTime) -> Finding:
 
 def drafters_compared(steps: StepTimes) -> list[Finding]:
     """The drafters beside each other at one shape of the draft, and those that do not fit the model."""
-    names, groups = drafters(steps.evidence.rows), dict[tuple[Any, ...], dict[str, StepTime]]()
+    names, groups = steps.evidence.drafters, dict[tuple[Any, ...], dict[str, StepTime]]()
     for step in speculative_steps(steps):
         shape = (setting(step.row, STEPS), setting(step.row, TOPK), draft_tokens(step.row))
         groups.setdefault((users(step.row), step.batch, shape, _rest(step, steps)), {}).setdefault(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+from orchestrator.analysis.causes.drafts import drafters
 from orchestrator.analysis.comparisons import baseline_at, floor_at
 from orchestrator.analysis.effective import MAX_RUNNING, same
 from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
@@ -49,6 +50,12 @@ class Evidence:
             and row.output_tokens_per_s is not None
         ]
 
+    def compared_of(self, trial: int | None) -> list[Row]:
+        """`compared`, of one trial where one is named."""
+        if trial is None:
+            return self.compared
+        return [row for row in self.trials.get(trial, ()) if row in self.compared_set]
+
     @cached_property
     def ladder(self) -> list[int]:
         """Every concurrency that was compared."""
@@ -58,6 +65,11 @@ class Evidence:
     def baseline(self) -> Row | None:
         """A row of the baseline; None where it has none."""
         return next((row for row in self.rows if row.trial.role == "baseline"), None)
+
+    @cached_property
+    def drafters(self) -> Mapping[tuple[str, str | None], str]:
+        """A short name of each drafter, see `drafts.drafters`."""
+        return drafters(self.rows)
 
     def base(self, concurrency: int) -> Value | None:
         """The baseline's throughput over all its whole starts."""

@@ -10,8 +10,8 @@ from orchestrator.analysis.finding import Finding, rows_behind
 def request_times(steps: StepTimes, only: int) -> list[Finding]:
     """A sentence for each load of one trial, by the means over its requests."""
     evidence, found = steps.evidence, []
-    for row in evidence.compared:
-        step = steps.of(row) if row.trial.trial == only else None
+    for row in evidence.compared_of(only):
+        step = steps.of(row)
         if step is None or step.decode_ms is None or step.queue_ms is None or step.first_token_ms is None:
             continue
         what = "cycles" if row.trial.speculative else "steps"
@@ -43,8 +43,9 @@ def _parts(step: StepTime) -> str:
 
 
 def _baseline_at(steps: StepTimes, load: int, evidence: Evidence) -> StepTime | None:
-    for row in evidence.compared:
-        if row.trial.role == "baseline" and users(row) == load:
+    base = evidence.baseline
+    for row in evidence.compared_of(base.trial.trial) if base is not None else []:
+        if users(row) == load:
             step = steps.of(row)
             told = step is not None and None not in (step.queue_ms, step.first_token_ms, step.decode_ms)
             return step if told else None

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from orchestrator.analysis.causes.break_even import draft_tokens, most_tokens
+from orchestrator.analysis.causes.drafts import draft_tokens, most_tokens
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.comparisons import number, percent
 from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
