@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.explain import explain_trial
-from orchestrator.analysis.journal import STATES, Entry, entries
-from orchestrator.analysis.rows import by_trial
+from orchestrator.analysis.journal import STATES, Entry
 from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study
 from orchestrator.report.console import plain_console
 from orchestrator.report.journal import print_journal, print_trial
 from orchestrator.results.files import StoreError
 from orchestrator.results.journal import Note, add_note, read_notes
 from orchestrator.results.store import ResultStore
-from orchestrator.standing import standing
 
 FINISHED, FAILED, BAD_USAGE = 0, 1, 2
 
@@ -54,15 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), FAILED)
 
 
-def journal_of(study: KeptStudy) -> list[Entry]:
-    """The study's journal at this instant: as the sweep keeps it in journal.arrow, and what moved since."""
-    rows = study.results.rows
-    where = standing(study.config, study.attempts, study.answered, by_trial(rows), alive=study.alive)
-    return entries(rows, study.config.score.objective, study.config.limits, where)
-
-
 def _show(study: KeptStudy, options: argparse.Namespace) -> int:
-    lines, notes = journal_of(study), read_notes(study.store)
+    lines, notes = study.journal(), read_notes(study.store)
     if options.trial is not None:
         lines = [line for line in lines if line.trial == options.trial]
         if not lines:

@@ -11,12 +11,15 @@ from urllib.parse import quote
 import optuna
 from optuna.trial import FrozenTrial
 
+from orchestrator.analysis.journal import Entry, entries
+from orchestrator.analysis.rows import by_trial
 from orchestrator.config import SweepConfig
 from orchestrator.lock import alive
 from orchestrator.results.fronts import frontier, pareto_front
 from orchestrator.results.store import Results, ResultStore
 from orchestrator.search.storage import StudyError, open_storage
 from orchestrator.search.trials import answered, by_ordinal
+from orchestrator.standing import standing
 from orchestrator.yaml_source import ConfigError, parse_sweep
 
 
@@ -45,6 +48,14 @@ class KeptStudy:
     def simulated(self) -> bool:
         """Whether its figures are a simulated server's."""
         return self.config.launcher.kind == "simulated"
+
+    def journal(self) -> list[Entry]:
+        """A line for each trial: as the sweep keeps them in journal.arrow, with what has moved since. For what people
+        noted see `results.journal.read_notes`.
+        """
+        rows = self.results.rows
+        where = standing(self.config, self.attempts, self.answered, by_trial(rows), alive=self.alive)
+        return entries(rows, self.config.score.objective, self.config.limits, where)
 
 
 def open_study(folder: Path, storage: str | None = None) -> KeptStudy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Callable
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from conductor_desk import Desk
+from rich.console import Console
 
 from orchestrator.analysis.rows import Outcome
 from orchestrator.journal import main
+from orchestrator.kept_study import open_study
 from orchestrator.lock import owner_of_this_process
+from orchestrator.report.journal import print_journal
 from orchestrator.results.files import read_table
 from orchestrator.results.journal import add_note, read_notes
 from orchestrator.results.schemas import JOURNAL
@@ -164,6 +168,27 @@ def test_a_file_that_is_no_note_is_left_alone(kept: Desk) -> None:
     (kept.store.notes_folder / "000001-broken.arrow").write_bytes(b"half")
     assert [note.text for note in read_notes(kept.store)[1]] == ["kept"]
     assert (kept.store.notes_folder / "000001-broken.arrow").read_bytes() == b"half"
+
+
+@pytest.mark.parametrize("width", [40, 80, 150])
+def test_a_terminal_of_any_width_shows_the_whole_of_it(kept: Desk, tmp_path: Path, width: int) -> None:
+    add_note(kept.store, 1, "a typo\nof mine")
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=width, highlight=False, color_system=None)
+    study = open_study(tmp_path)
+    print_journal(console, study, study.journal(), read_notes(study.store))
+    shown = out.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    assert "SIMULATED" in shown
+    words = shown.split()
+    for word in ("infeasible", "running", "(unsupported)", "typo", "mine", "pending"):
+        assert word in words
+
+
+def test_text_that_looks_like_markup_is_shown_as_it_is(kept: Desk, shown: Lines) -> None:
+    shown("--note", "0", "[bold]see[/bold] [link]")
+    assert "[bold]see[/bold] [link]" in shown()[1]
+    assert "[bold]see[/bold] [link]" in shown("--trial", "0")[1]
 
 
 def test_no_study_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
