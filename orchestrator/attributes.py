@@ -78,13 +78,24 @@ def _kept(rows: Sequence[Row], limit: Constraint) -> str:
 
 
 def _finding(config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row]) -> str | None:
-    metric = config.score.objective.metric
+    """Failed, not allowed, or how much better than the baseline; a dashboard takes no notice of the constraints."""
+    outcome, metric = rows[0].outcome, config.score.objective.metric
+    if outcome.state != "complete":
+        return f"{outcome.state}: {outcome.failure_kind or 'stopped'}"
     value, base = metric_value(rows, metric), metric_value(baseline, metric)
-    if value is None or rows[0].trial.trial == 0:
-        return None
-    if not base:
-        return f"{metric} {value:,.1f}"
-    return f"{100 * (value / base - 1):+.1f} % on the baseline by {metric}, one start of each"
+    parts = []
+    if rows[0].trial.repeats is None:
+        for limit in config.limits:
+            at = metric_value(rows, limit.metric)
+            if limit.violation(at) > 0:
+                parts.append(f"violates {limit} ({'not measured' if at is None else format(at, ',.4g')})")
+    if rows[0].trial.trial == 0:
+        parts.append("the baseline")
+    elif value and base:
+        parts.append(f"{100 * (value / base - 1):+.1f} % on the baseline by {metric}, one start of each")
+    elif value:
+        parts.append(f"{metric} {value:,.1f}")
+    return "; ".join(parts) or None
 
 
 def study_attributes(config: SweepConfig, folder: str, simulated: bool) -> dict[str, str]:
