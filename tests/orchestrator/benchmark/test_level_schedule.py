@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.benchmark.metrics import window_tokens_per_s
 from orchestrator.benchmark.records import RequestRecord
-from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, backoff_s
+from orchestrator.benchmark.schedule import ClosedSchedule, FailureWatch, OpenSchedule, backoff_s
 from orchestrator.workload import Level
 
 TOKENS = 50
@@ -202,3 +202,28 @@ def test_failures_are_followed_by_growing_bounded_pauses_but_one_is_by_none() ->
     assert pauses[2] > 0
     assert pauses == sorted(pauses)
     assert max(pauses) == 1.0
+
+
+def test_the_interval_so_far_narrows_and_stands_still_once_the_window_is_closed() -> None:
+    schedule = ClosedSchedule(fixed(requests_per_user=4, min_s=0.0, max_s=60.0, warmup_requests_per_user=0), 1, 0.0)
+    rng = random.Random(3)
+    pieces = now_s = 0.0
+    schedule.leave_warmup(0.0)
+    widths = {}
+    assert schedule.half_width(0.0) is None
+    for tick in range(1, 801):
+        now_s = tick * 0.05
+        pieces += rng.choice([4, 5, 6])
+        schedule.look(now_s, pieces)
+        widths[tick] = schedule.half_width(now_s)
+    early, late = widths[60], widths[800]
+    assert early is not None
+    assert late is not None
+    assert 0 < late < early < 0.2
+    assert OpenSchedule(fixed(), 0.0).half_width(10.0) is None
+    while schedule.take(now_s):
+        pass
+    assert schedule.closed_s == now_s
+    for tick in range(801, 1000):
+        schedule.look(tick * 0.05, pieces)  # nothing comes any more
+    assert schedule.half_width(1000 * 0.05) == late
