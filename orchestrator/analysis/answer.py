@@ -14,6 +14,7 @@ from typing import Literal
 
 from orchestrator.analysis.comparisons import number, percent
 from orchestrator.analysis.finding import Finding, settings_text
+from orchestrator.analysis.noise import gap_found
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.analysis.settings_at import Along, along
@@ -26,8 +27,10 @@ from orchestrator.offered_load import Load
 Verdict = Literal["confirmed", "unconfirmed", "tie", "baseline", "alone", "nothing"]
 
 _UNITS = {"output_tokens_per_s": "tok/s", "total_tokens_per_s": "tok/s"}
-#: Findings that say why nothing beats the baseline, the most telling first.
-_WHY = ("break_even", "speculation_lost", "speculation_untold", "noise_floor")
+#: Findings that say why nothing beats the baseline where no break-even does, the most telling first.
+_WHY = ("speculation_lost", "speculation_untold", "noise_floor")
+#: How surely the gap that is told would have been found.
+_POWER = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +147,13 @@ def _baseline(view: _View, found: Sequence[Finding]) -> Answer:
     if told:
         sign = -1 if view.objective.direction == "maximize" else 1
         top = min(told, key=lambda c: sign * c.value)
-        how = "ties with it" if top.verdict == "tie" else "is worse"
+        tie = top.verdict == "tie"
+        how = "ties with it" if tie else "is worse"
+        told_apart = f"{100 * gap_found(top.floor, top.rounds, _POWER):.1f} %"
+        gap = f"; a gap of {told_apart} would have been found nine times in ten" if tie else ""
         first = (
             f"Nothing beats the baseline {view.where}: of {_settings(view.tried)} tried the best, trial {top.trial}, "
-            f"{how} in {top.rounds} rounds of fresh starts, {_gain(top.ratio)}."
+            f"{how} in {top.rounds} rounds of fresh starts, {_gain(top.ratio)}{gap}."
         )
     elif closest is not None:
         ratio = view.along.ratio(closest, 0, load)
@@ -159,9 +165,24 @@ def _baseline(view: _View, found: Sequence[Finding]) -> Answer:
     else:
         state = "no other setting could be compared" if view.tried else "nothing else was measured yet"
         return Answer("alone", "Only the baseline", (f"The baseline gives {figure} {view.where}; {state}.",), 0)
-    why = next((f.text for kind in _WHY for f in found if f.kind.startswith(kind)), None)
+    why = _why(found, load)
     sentences = (first, *([why] if why else []), crossovers(view.along, view.objective))
     return Answer("baseline", f"Nothing beats the baseline at {load.label}", sentences, 0)
+
+
+def _why(found: Sequence[Finding], load: Load) -> str | None:
+    """Of the drafters that lose at the score's load for want of acceptance the best; else another reason, if any."""
+    short = [
+        f
+        for f in found
+        if f.kind == "break_even"
+        and f.data["concurrency"] == load.concurrency
+        and f.data["verdict"] == "costs"
+        and f.data["accept_length"] < f.data["break_even"]
+    ]
+    if short:
+        return max(short, key=lambda f: float(f.data["gain_percent"])).text
+    return next((f.text for kind in _WHY for f in found if f.kind == kind), None)
 
 
 def _nothing(trials: Mapping[int, Sequence[Row]]) -> Answer:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-
-import pytest
 
 from orchestrator.analysis.answer import Answer, answer
 from orchestrator.analysis.finding import Finding
@@ -71,6 +70,7 @@ def test_a_confirmation_that_found_a_tie_is_no_win(build_row: Build) -> None:
     found = told(rows)
     assert found.verdict == "baseline"
     assert "trial 1, ties with it in 3 rounds of fresh starts" in found.sentences[0]
+    assert re.search(r"a gap of [0-9.]+ % would have been found", found.sentences[0])
 
 
 def test_a_gain_within_the_noise_is_called_a_tie(build_row: Build) -> None:
@@ -132,8 +132,15 @@ def test_an_empty_study_has_an_answer() -> None:
     assert told([]).sentences == ("Nothing was measured yet: no trial has a level on disk.",)
 
 
-@pytest.mark.parametrize("speculative", ["break_even", "speculation_untold"])
-def test_an_explanation_comes_before_the_noise(build_row: Build, speculative: str) -> None:
+def break_even(gain: float, accepted: float = 1.5, concurrency: int = 8, verdict: str = "costs") -> Finding:
+    data = {"concurrency": concurrency, "verdict": verdict, "accept_length": accepted, "break_even": 3.0}
+    return Finding("break_even", f"A drafter at {gain}.", data | {"gain_percent": gain})
+
+
+def test_of_the_drafters_that_lose_the_best_says_why(build_row: Build) -> None:
     rows = trial(build_row, 0, 50, 100) + trial(build_row, 1, 40, 90)
-    found = told(rows, [Finding("noise_floor", "Noise."), Finding(speculative, "The reason.")])
-    assert found.sentences[1] == "The reason."
+    found = [Finding("speculation_lost", "Lost."), break_even(-40), break_even(-20), break_even(-10, concurrency=1)]
+    assert told(rows, found).sentences[1] == "A drafter at -20."
+    # One whose cycles say otherwise is no reason.
+    assert told(rows, [break_even(-20, accepted=3.5), found[0]]).sentences[1] == "Lost."
+    assert told(rows, [break_even(-20, verdict="pays"), found[0]]).sentences[1] == "Lost."
