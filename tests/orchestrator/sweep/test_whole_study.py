@@ -86,6 +86,8 @@ def test_what_a_whole_run_prints_writes_and_shows_in_ray(sweep: Callable[..., An
     assert not re.search(r"(?i)trial status|tune_|raylet|core_worker|WARNING|Logical resource", run.output)
     assert "Pareto front" in run.output
     assert "-m launchers.simulated" in run.output
+    assert f"Report: {run.root / 'report.html'}" in run.output
+    assert (run.root / "report.md").is_file()
 
     table = pa.ipc.open_file(run.root / "measurements.arrow").read_all()
     assert table.num_rows == 6
