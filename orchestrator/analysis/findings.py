@@ -12,10 +12,10 @@ from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, all_simulated
 
 
-def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Finding]:
+def findings(rows: Iterable[Row], objective: Objective | None = None, *, details: bool = False) -> list[Finding]:
     """All findings of a study, the most important first; `objective` is its score, which a winner is confirmed by.
 
-    Of the causes those that one reads to know where the study stands: `explain` has them all.
+    Of the causes those that one reads to know where the study stands; all of them with `details`.
 
     Raises ValueError for simulated and measured rows together.
     """
@@ -28,7 +28,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None) -> list[Fi
         *confirmed,
         *comparisons.against_baseline(rows, unit, known_at),
         *comparisons.speculation(rows, unit),
-        *_causes(rows, objective),
+        *(explain(rows, objective) if details else _causes(rows, objective)),
         *(proof.noise(rows, objective) if objective else []),
         *(proof.within_start(rows, objective) if objective else []),
         *(proof.drift(rows, objective) if objective else []),

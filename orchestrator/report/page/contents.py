@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.analysis.finding import Finding
 from orchestrator.report.page.chart import Chart
 from orchestrator.report.page.commands import launch_commands
-from orchestrator.report.page.diary import Entry, journal_entries
+from orchestrator.report.page.diary import Line, journal_lines
 from orchestrator.report.page.drawn import Importance, drawn, importance, knobs
 from orchestrator.report.page.front import Front, front_chart, front_of
 from orchestrator.report.page.heat import heat_chart
@@ -27,7 +27,11 @@ _GROUPS = (
         ("beats", "baseline", "nothing_beats", "tie", "no_baseline", "no_candidate"),
     ),
     ("Speculation", ("speculation", "accept")),
-    ("What the server did", ("admission", "setting", "retracted", "output", "rules", "not_stopped")),
+    (
+        "What the server did",
+        ("admission", "setting_rewritten", "setting_unexpected", "retracted", "output", "rules", "not_stopped"),
+    ),
+    ("One setting at a time", ("setting_effect", "no_effect", "inert_setting", "setting")),
     ("What failed", ("failed", "cache", "client", "repeated", "counts")),
 )
 _OTHER = "Why"
@@ -54,7 +58,7 @@ class Contents:
     commands: Sequence[tuple[str, str]]
     sections: Sequence[Section]
     findings: Sequence[tuple[str, Sequence[Finding]]]
-    journal: Sequence[Entry]
+    journal: Sequence[Line]
     provenance: Sequence[tuple[str, str]]
     importance: Importance | None
     front: Front | None
@@ -98,7 +102,7 @@ def contents_of(view: View) -> Contents:
         commands=launch_commands(view, best) if best is not None and best in view.trials else [],
         sections=[part for part in sections if part.charts or part.small or part.instead],
         findings=_grouped(view.findings),
-        journal=journal_entries(view),
+        journal=journal_lines(view),
         provenance=provenance(view),
         importance=important,
         front=front,

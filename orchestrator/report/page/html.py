@@ -25,13 +25,14 @@ def page(contents: Contents) -> str:
     view = contents.view
     sections = contents.sections
     charts = {chart.key: chart.figure for part in sections for chart in (*part.charts, *part.small)}
+    begun = len({line.trial for line in contents.journal} - {None})
     tried = sum(group[0].trial.role == "candidate" for group in view.trials.values())
     when = dict(contents.provenance).get("When")
     rendered: str = _template().render(
         study=view.config.study,
         model=view.config.model,
         simulated=view.simulated,
-        meta=f"{len(contents.journal)} trials, {tried} of them settings to compare" + (f" · {when}" if when else ""),
+        meta=f"{begun} trials, {tried} of them settings to compare" + (f" · {when}" if when else ""),
         notes=view.kept.notes,
         answer=view.answer,
         commands=contents.commands,

@@ -87,7 +87,7 @@ def view_of(kept: KeptStudy) -> View:
     objective = config.score.objective
     ladder = config.workload.ladder
     trials = by_trial(rows)
-    found = findings(rows, objective)
+    found = findings(rows, objective, details=True)
     told = answer(rows, objective, config.limits, ladder, found)
     score = along(rows, objective, ladder)
     return View(kept, rows, trials, found, told, score, _featured(trials, told, score, ladder))

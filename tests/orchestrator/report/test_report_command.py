@@ -14,6 +14,8 @@ from rich.console import Console
 from orchestrator.report.__main__ import main
 from orchestrator.report.ending import keep_report
 from orchestrator.results.files import StoreError
+from orchestrator.results.journal import add_note
+from orchestrator.results.store import ResultStore
 from orchestrator.study_folder import dump
 
 
@@ -43,7 +45,8 @@ def test_a_running_study_is_reported_and_left_as_it_is(
     told = capsys.readouterr().out.splitlines()
     assert told[0] == str(out / "report.html")
     assert all(Path(line).is_file() for line in told)
-    assert 'class="state running"' in (out / "report.html").read_text()
+    # Begun, and nobody is at work on it.
+    assert 'class="state stopped"' in (out / "report.html").read_text()
 
 
 def test_it_is_written_into_the_studys_folder(study: Path) -> None:
@@ -52,6 +55,12 @@ def test_it_is_written_into_the_studys_folder(study: Path) -> None:
     assert (study / "report.md").is_file()
     # A second one takes the place of the first.
     assert main([str(study)]) == 0
+
+
+def test_what_people_noted_stands_in_the_journal(study: Path) -> None:
+    add_note(ResultStore(study), 0, "the fan was <loud>")
+    assert main([str(study)]) == 0
+    assert "Note: the fan was &lt;loud&gt;" in (study / "report.html").read_text()
 
 
 def test_bad_usage_is_told_without_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

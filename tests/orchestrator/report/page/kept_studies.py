@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,10 @@ def kept(
     folder: Path,
     rows: Iterable[Row],
     config: SweepConfig | None = None,
-    attempts: Mapping[int, list[Any]] | None = None,
     notes: tuple[str, ...] = (),
 ) -> KeptStudy:
     """What `open_study` would give."""
     config = config or report_config()
     rows = list(rows)
     results = Results(tuple(rows), pareto_front(rows, config.objectives, config.limits), tuple(frontier(rows)))
-    return KeptStudy(ResultStore(folder, read_only=True), config, "id-1", results, attempts or {}, (), False, notes)
+    return KeptStudy(ResultStore(folder, read_only=True), config, "id-1", results, {}, (), False, notes)
