@@ -16,7 +16,7 @@ from orchestrator.report.page.front import Front
 from orchestrator.report.page.ladder import Ladder
 
 _COLOURS = ("#0067a8", "#c44900", "#00805f", "#a1467e", "#7a5c00", "#5a50b5")
-_MARKERS = ("s", "*", "D", "^", "P", "o")
+_MARKERS = ("s", "o", "D", "^", "P", "v")
 _DASHES = ("--", "-", ":", "-.", (0, (6, 2)), (0, (6, 2, 1, 2)))
 _MUTED, _INK, _GRID = "#8a939e", "#16191d", "#dde1e6"
 _DPI = 150
@@ -36,11 +36,11 @@ def pictures(contents: Contents) -> dict[str, bytes]:
         found[name] = _drawn(functools.partial(_ladder, ladder=ladder, order=list(view.featured)), words)
     if contents.importance is not None:
         important = contents.importance
-        found["importance"] = _drawn(lambda axes: _importance(axes, important), f"{title}: what mattered")
+        found["importance"] = _drawn(lambda axes: _importance(axes, important), f"{title}: what mattered", fitted=True)
     return found
 
 
-def _drawn(draw: Callable[[Any], None], title: str) -> bytes:
+def _drawn(draw: Callable[[Any], None], title: str, *, fitted: bool = False) -> bytes:
     # Not pyplot, whose state is the process's: the sweep has threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -48,7 +48,10 @@ def _drawn(draw: Callable[[Any], None], title: str) -> bytes:
     # A dollar sign in a setting is no formula.
     style: Any = {"font.size": 10, "axes.edgecolor": _GRID, "axes.labelcolor": "#4a525c", "text.parse_math": False}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=_WIDE, dpi=_DPI, layout="constrained")
+        figure = Figure(figsize=_WIDE, dpi=_DPI, layout="constrained" if fitted else None)
+        if not fitted:
+            # Names on the axes are short: what fitting them costs, half of the drawing, is saved.
+            figure.subplots_adjust(left=0.085, right=0.985, top=0.925, bottom=0.105)
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)
