@@ -50,7 +50,7 @@ def page(contents: Contents) -> str:
         journal=contents.journal,
         score=str(view.objective.metric),
         provenance=contents.provenance,
-        charts=Markup(_script_json(_plain(charts))),
+        charts=Markup(script_json(_plain(charts))),
         css=Markup(_asset("report.css")),
         js=Markup(_asset("report.js")),
         plotly=Markup(_plotly()),
@@ -90,7 +90,7 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _script_json(value: Any) -> str:
+def script_json(value: Any) -> str:
     """JSON that no text in it can end the script element of."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -16,7 +16,7 @@ from orchestrator.analysis.rows import Row
 from orchestrator.kept_study import KeptStudy
 from orchestrator.report.page.contents import Contents, contents_of
 from orchestrator.report.page.drawn import drawn
-from orchestrator.report.page.html import page
+from orchestrator.report.page.html import page, script_json
 from orchestrator.report.page.markdown import escaped, summary
 from orchestrator.report.page.view import view_of
 from orchestrator.report.page.write import write_report
@@ -129,6 +129,13 @@ def test_nothing_from_outside_acts_in_the_page_or_the_summary(build_row: Build, 
     assert "<script" not in body
     assert "<img" not in body
     assert "SIMULATED" in commands.upper()
+
+
+def test_no_figure_ends_the_script_that_holds_it() -> None:
+    figures = {"a</script>": ["<!--", "&", "\u2028"]}
+    text = script_json(figures)
+    assert not set(text) & set("<>&\u2028")
+    assert json.loads(text) == figures
 
 
 def test_a_text_cannot_break_out_of_the_summary() -> None:
