@@ -226,17 +226,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _watch(console: Console, folder: Path, storage: str | None) -> int:
     foot = Text("Ctrl-C ends this view; the sweep goes on", style="dim")
-    status = status_of(folder, storage)
     if not console.is_terminal:
         raise NoStudy("--watch needs a terminal; use --json for a program")
+    status = status_of(folder, storage)
+    file = live_path(status.folder)
     try:
         with Live(console=console, auto_refresh=False) as live:
+            stamp = _stamp(file)
             while True:
                 live.update(shown(status, bounded=True, foot=foot), refresh=True)
                 time.sleep(_WATCH_S)
-                status = status_of(folder, storage)
+                # Where nothing runs, all files would be read again and again.
+                if status.state == "running" or _stamp(file) != stamp:
+                    stamp = _stamp(file)
+                    status = status_of(folder, storage)
     except KeyboardInterrupt:
         return status.code
+
+
+def _stamp(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _fail(text: str, code: int) -> int:

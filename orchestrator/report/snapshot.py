@@ -199,7 +199,8 @@ def _score(config: SweepConfig, rows: Sequence[Row]) -> Score:
 
 
 def _view(finding: Finding, known: Collection[str] | None) -> FindingView:
-    new = known is not None and _gist(finding.kind, finding.text) not in known
+    # That there is nothing yet is no news.
+    new = known is not None and finding.kind != "no_candidate" and _gist(finding.kind, finding.text) not in known
     return FindingView(finding.kind, finding.text, new)
 
 
