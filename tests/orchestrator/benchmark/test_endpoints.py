@@ -27,12 +27,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHandle]:
 
 
 def measured(server: ServerHandle, api: str, dataset: dict[str, Any], **workload: Any) -> Any:
-    asked = Workload.model_validate(
-        {"api": api, "dataset": dataset, "level": {"requests_per_user": 3, "min_s": 0.0, "max_s": 60.0}, **workload}
-    )
+    level = {"requests_per_user": 3, "min_s": 0.0, "max_s": 60.0, "half_width": None, "warmup_tolerance": None}
+    asked = Workload.model_validate({"api": api, "dataset": dataset, "level": level, **workload})
     prompts = make_prompts(asked, Path(), SimulatedTokenizer(32_000))
-    level = run_level(server.url, asked, Load(4), prompts=prompts, model=server.model, api_key=server.api_key)
-    record = asyncio.run(level)
+    story = run_level(server.url, asked, Load(4), prompts=prompts, model=server.model, api_key=server.api_key)
+    record = asyncio.run(story)
     assert record.gave_up is None
     assert [request.error for request in record.requests if not request.succeeded] == []
     return record

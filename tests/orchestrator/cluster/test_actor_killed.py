@@ -70,7 +70,9 @@ def test_p24_a_server_does_not_outlive_its_actor(tmp_path: Path, how: str) -> No
         worker, server = ray.get(owner.start.remote(str(tmp_path), str(private), start_id))
         ledger = ledger_of(private)
         until(lambda: ledger.exists() and "memory" in ledger.read_text(), 30.0)
-        name, child = (tmp_path / f"{start_id}.log").read_text().split()
+        log = tmp_path / f"{start_id}.log"
+        until(lambda: len(log.read_text().split()) == 2, 30.0)
+        name, child = log.read_text().split()
         memory, pids = SHARED_MEMORY / name, [server, int(child)]
         assert all(map(proc.is_alive, pids))
         assert memory.exists()
