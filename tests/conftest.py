@@ -14,6 +14,9 @@ import real_sglang
 #: By marker, the kit that its tests need.
 _KITS: dict[str, ModuleType] = {"real_sglang": real_sglang, "browser": browser_kit}
 
+#: Folders of the tests that take longest, in this order.
+_LONGEST = ("resume", "sweep", "cluster", "contracts")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_sglang: starts a real SGLang on the CPU; skipped where there is none")
@@ -21,8 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The kills take longest by far: two workers that meet them last would wait for each other.
-    items.sort(key=lambda item: "resume" not in item.path.parts)
+    # The longest first: of two workers that meet them last one would wait for the other.
+    items.sort(key=lambda item: next((i for i, part in enumerate(_LONGEST) if part in item.path.parts), len(_LONGEST)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
