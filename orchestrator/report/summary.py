@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,16 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
     for finding in findings(rows, config.score.objective):
         console.print(f"- {finding.text}", markup=False)
     console.print(f"\nFiles: {store.root}", markup=False)
-    for path in (store.measurements_file, store.pareto_file, store.frontier_file):
-        console.print(f"  {path.name}", markup=False)
-    console.print("  trials/, requests/, logs/, study.yaml, study.db", markup=False)
+    tables = (store.measurements_file, store.pareto_file, store.frontier_file, store.journal_file)
+    console.print(f"  {', '.join(path.name for path in tables)}", markup=False)
+    console.print("  trials/, requests/, counters/, logs/, study.yaml, study.db", markup=False)
+    if best is not None:
+        console.print(f"\nTo run it: python -m orchestrator.export {_shown(store.root)}", markup=False, soft_wrap=True)
+
+
+def _shown(folder: Path) -> str:
+    """As a person would type it from here."""
+    return shlex.quote(str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder))
 
 
 def _best_line(config: SweepConfig, trials: Mapping[int, Sequence[Row]], best: int) -> str:
