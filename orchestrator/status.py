@@ -152,13 +152,13 @@ def _untold(study: KeptStudy, snapshot: Snapshot, now: float) -> Status:
     """Of a study that no sweep has written a `live.json` for."""
     origin = _ORIGIN.match(study.store.study_yaml.read_text(encoding="utf-8"))
     command = None if origin is None else f"python -m orchestrator.sweep {origin['space']}"
-    running = any(not ended(attempts) for attempts in study.attempts.values())
+    left = any(entry.state in ("pending", "running", "stopped") for entry in study.journal())
     owner = _locked_by(study.store.lock, now)
     state: StateName = "unknown"
     text = "Whether its sweep runs is not known: it has left no live.json."
     if owner is not None:
         state, text = "running", f"The sweep runs: {lock.describe(owner)}. It has not told yet where it stands."
-    elif not running and snapshot.done >= study.config.budget.trials:
+    elif snapshot.done and not left:
         state, text = "finished", "The sweep is finished: the budget is used up."
     names = None if owner is None else {"host": owner.get("host"), "pid": owner.get("pid")}
     return Status(study.store.root, state, text, names, None, command, study.notes, snapshot)

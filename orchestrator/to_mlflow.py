@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row, by_trial
-from orchestrator.attributes import REPORT, trial_attributes
+from orchestrator.attributes import REPORT
 from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study
 from orchestrator.mlflow_runs import DIGEST, KEY, RunData, study_run, trial_run
 from orchestrator.results.files import StoreError
@@ -114,13 +114,12 @@ def export(study: KeptStudy, store: Store) -> Told:
     texts = [finding.text for finding in findings(rows, config.score.objective)]
     files = [path for name in _FILES if (path := study.store.root / name).is_file()]
     parent = store.put(study_run(config, study.study_id, study.simulated, texts), None, files, told)
-    trials = by_trial(rows)
-    for ordinal, group in trials.items():
+    told_of = {entry.trial: entry.finding for entry in study.journal()}
+    for ordinal, group in by_trial(rows).items():
         if group[0].outcome.state == "interrupted" or not ended(study.attempts.get(ordinal, [])):
             told.left.append(ordinal)
             continue
-        finding = trial_attributes(config, group, trials.get(0, [])).get("finding")
-        run = trial_run(config, group, None if finding is None else str(finding))
+        run = trial_run(config, group, told_of.get(ordinal))
         store.put(run, parent, _artifacts(study, ordinal, group), told)
     return told
 

@@ -71,7 +71,7 @@ def test_each_trial_is_a_run_with_what_was_asked_measured_and_kept(study: Desk, 
         "id-1",
     )
     assert run.data.tags["mlflow.parentRunId"] == found["id-1"].info.run_id
-    assert run.data.tags["mlflow.note.content"].startswith("+20.0 % on the baseline")
+    assert run.data.tags["mlflow.note.content"].startswith("+20 % at C=4: better than the baseline")
     assert set(run.data.params) >= {"max-running-requests", "canonical/max-running-requests"}
     assert run.data.metrics["output_tokens_per_s/4"] == 120.0
     assert run.data.metrics["ttft_ms.p99/1"] == 100.0

@@ -125,6 +125,6 @@ def test_on_a_terminal_ctrl_c_finishes_the_level_and_says_so(terminal: Terminal,
     assert terminal.process.wait(DEADLINE_S) == 130
     assert "interrupted; the same command continues" in terminal.text
     assert "Traceback" not in terminal.text
-    assert len(list((tmp_path / "results" / "small" / "journal" / "000000").glob("c0001.arrow"))) == 1
+    assert len(list((tmp_path / "results" / "small" / "levels" / "000000").glob("c0001.arrow"))) == 1
     code, seen = status(tmp_path / "results")
     assert (code, seen["state"]) == (3, "interrupted")
