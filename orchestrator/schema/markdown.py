@@ -62,6 +62,8 @@ _TABLES = (
     (schemas.COUNTERS, "`counters/*.arrow`: a reading of a counter a row"),
     (schemas.PARETO, "`pareto.arrow`: a trial of the front a row"),
     (schemas.FRONTIER, "`frontier.arrow`: a level of a closed loop a row"),
+    (schemas.JOURNAL, "`journal.arrow`: a trial a row, and what waits"),
+    (schemas.NOTES, "`notes/*.arrow`: a note a file"),
     (schemas.TRIALS, "no file, `load_study(...).trials`: a trial a row"),
 )
 
