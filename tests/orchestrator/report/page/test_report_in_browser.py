@@ -1,6 +1,6 @@
 """The report as a person sees it: in light and dark, on a phone, by keyboard, printed; with pictures of each.
 
-ORCHESTRATOR_STUDIES names studies, separated by colons, whose reports are looked at as well.
+One study is made up, the others are those of tests/data/studies. ORCHESTRATOR_STUDIES names more, separated by colons.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING or kit.available():
 
 pytestmark = pytest.mark.browser
 Build = Callable[..., Row]
-STUDIES = [Path(text) for text in os.environ.get("ORCHESTRATOR_STUDIES", "").split(":") if text]
+RECORDED = sorted(path.parent for path in (Path(__file__).parents[3] / "data" / "studies").glob("*/study.yaml"))
+STUDIES = [*RECORDED, *(Path(text) for text in os.environ.get("ORCHESTRATOR_STUDIES", "").split(":") if text)]
 PHONE, DESK = 390, 1280
 
 
