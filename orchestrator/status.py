@@ -36,15 +36,16 @@ from rich.text import Text
 
 from orchestrator import lock
 from orchestrator.analysis.cost import node_s
-from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study, study_root
+from orchestrator.kept_study import KeptStudy, open_study, study_root
 from orchestrator.live_file import LATE_S, LiveState, live_path, read_live
 from orchestrator.report.console import plain_console
 from orchestrator.report.snapshot import Snapshot, results_view
 from orchestrator.report.view import SnapshotView
-from orchestrator.results.files import StoreError
 from orchestrator.search.trials import ended
+from orchestrator.study_command import DONE, BadUsage, exit_code, study_parser
 
-WELL, UNREADABLE, BAD_USAGE, STOPPED = 0, 1, 2, 3
+#: Beside those of `study_command`.
+STOPPED = 3
 VERSION = 1
 _WATCH_S = 1.0
 _WELL = ("running", "finished")
@@ -74,7 +75,7 @@ class Status:
     @property
     def code(self) -> int:
         """The exit code."""
-        return WELL if self.state in _WELL else STOPPED
+        return DONE if self.state in _WELL else STOPPED
 
     def as_data(self) -> dict[str, Any]:
         """As the JSON has it."""
@@ -191,14 +192,12 @@ def shown(status: Status, bounded: bool = False, foot: Text | None = None) -> Sn
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m orchestrator.status",
-        description="Where a study stands, read from its folder without disturbing its sweep.",
-        epilog="Exit codes: 0 it runs or is finished, 1 the study cannot be read, 2 bad usage or no study there, "
+    options = study_parser(
+        "status",
+        "Where a study stands, read from its folder without disturbing its sweep.",
+        "Exit codes: 0 it runs or is finished, 1 the study cannot be read, 2 bad usage or no study there, "
         "3 it neither runs nor is finished.",
     )
-    options.add_argument("study", type=Path, help="the study's folder, such as results/nccl")
-    options.add_argument("--storage", metavar="URL", help="Optuna's storage, where the sweep was given one")
     how = options.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="one JSON object; its keys are stable")
     how.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
@@ -208,15 +207,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     options = parser().parse_args(arguments)
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     console = plain_console()
-    try:
-        if options.watch:
-            return _watch(console, options.study, options.storage)
-        status = status_of(options.study, options.storage)
-    except NoStudy as error:
-        return _fail(str(error), BAD_USAGE)
-    except (StoreError, StudyError, ValueError) as error:
-        return _fail(str(error), UNREADABLE)
+    if options.watch:
+        return _watch(console, options.study, options.storage)
+    status = status_of(options.study, options.storage)
     if options.json:
         print(json.dumps(status.as_data(), indent=2))
     else:
@@ -227,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _watch(console: Console, folder: Path, storage: str | None) -> int:
     foot = Text("Ctrl-C ends this view; the sweep goes on", style="dim")
     if not console.is_terminal:
-        raise NoStudy("--watch needs a terminal; use --json for a program")
+        raise BadUsage("--watch needs a terminal; use --json for a program")
     status = status_of(folder, storage)
     file = live_path(status.folder)
     try:
@@ -249,11 +247,6 @@ def _stamp(path: Path) -> int | None:
         return path.stat().st_mtime_ns
     except OSError:
         return None
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -23,12 +23,11 @@ from urllib.parse import urlsplit, urlunsplit
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.attributes import REPORT
-from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study
+from orchestrator.kept_study import KeptStudy, open_study
 from orchestrator.mlflow_runs import DIGEST, KEY, RunData, study_run, trial_run
-from orchestrator.results.files import StoreError
 from orchestrator.search.trials import ended
+from orchestrator.study_command import DONE, FAILED, BadUsage, exit_code, fail, study_parser
 
-DONE, FAILED, BAD_USAGE = 0, 1, 2
 #: MLflow takes so many metrics, params and tags in a call.
 _METRICS, _PARAMS, _TAGS = 1000, 100, 100
 #: Of the whole study.
@@ -137,34 +136,30 @@ def _stamps(paths: Sequence[Path]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m orchestrator.to_mlflow",
-        description="Put a study's trials into MLflow; run it again at any time, and only what is new is added.",
+    options = study_parser(
+        "to_mlflow", "Put a study's trials into MLflow; run it again at any time, and only what is new is added."
     )
-    options.add_argument("study", type=Path, help="the study's folder, such as results/nccl")
     options.add_argument(
         "--uri", metavar="URI", help="MLflow's tracking store: sqlite:///mlflow.db, http://host:5000, file:folder"
     )
     options.add_argument("--experiment", metavar="NAME", help="default: the study's name")
-    options.add_argument("--storage", metavar="URL", help="Optuna's storage, where the sweep was given one")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     options = parser().parse_args(arguments)
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("mlflow") is None:
-        return _fail("MLflow is not installed: pip install 'sglang-orchestrator[mlflow]'", BAD_USAGE)
+        raise BadUsage("MLflow is not installed: pip install 'sglang-orchestrator[mlflow]'")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     if options.uri and (options.uri.startswith("file:") or "://" not in options.uri):
         # MLflow 3.18 refuses folders unless told otherwise; who names one has told.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    try:
-        study = open_study(options.study, options.storage)
-    except NoStudy as error:
-        return _fail(str(error), BAD_USAGE)
-    except (StoreError, StudyError) as error:
-        return _fail(str(error), FAILED)
+    study = open_study(options.study, options.storage)
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -176,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = export(study, store)
     except (MlflowException, OSError) as error:
         why = " ".join(str(error).replace(uri, shown_uri(uri)).split())
-        return _fail(f"MLflow at {shown_uri(uri)} failed: {why[:600]}", FAILED)
+        return fail(f"MLflow at {shown_uri(uri)} failed: {why[:600]}", FAILED)
     print(f"{shown_uri(uri)}: {told.text}")
     return DONE
 
@@ -187,11 +182,6 @@ def shown_uri(uri: str) -> str:
     if parts.password is None:
         return uri
     return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -13,58 +13,50 @@ from orchestrator.export.config_file import config_yaml, environment_file
 from orchestrator.export.docker import docker_script
 from orchestrator.export.provenance import MARK
 from orchestrator.export.shell import shell_script
-from orchestrator.kept_study import NoStudy, StudyError, open_study
+from orchestrator.kept_study import open_study
 from orchestrator.results.files import StoreError, write_bytes
-
-_DONE, _FAILED, _BAD_USAGE = 0, 1, 2
+from orchestrator.study_command import DONE, exit_code, study_parser
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m orchestrator.export",
-        description="Write a trial's setting as something to run, with its environment and where it comes from.",
+    options = study_parser(
+        "export", "Write a trial's setting as something to run, with its environment and where it comes from."
     )
-    options.add_argument("study", type=Path, help="the study's folder, such as results/nccl")
     options.add_argument("--trial", default=BEST, metavar="N|best", help="default: best, the confirmed winner if any")
     options.add_argument("--to", choices=("shell", "docker", "yaml"), default="shell", help="default: shell")
     options.add_argument("--out", type=Path, metavar="FILE", help="default: to the terminal")
     options.add_argument("--port", type=_port, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}")
     options.add_argument("--real", action="store_true", help="of a simulated study: for a real SGLang")
-    options.add_argument("--storage", metavar="URL", help="Optuna's storage, where it is not the study's own file")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     options = parser().parse_args(arguments)
-    try:
-        study = open_study(options.study, options.storage)
-        for note in study.notes:
-            print(f"warning: {note}", file=sys.stderr)
-        choice = choose(study, options.trial)
-        # Only a real SGLang has an image.
-        made = artefact(study, choice, port=options.port, real=options.real or options.to == "docker")
-        for path, text in _files(made, options.to, options.out):
-            if path is None:
-                print(text, end="")
-            else:
-                _write(path, text, runnable=options.to != "yaml")
-        for line in made.lost:
-            print(f"warning: {line}", file=sys.stderr)
-        print(f"{'SIMULATED figures. ' if made.simulated else ''}Trial {choice.trial}. {choice.why}", file=sys.stderr)
-        if options.out is not None:
-            how = (
-                "its first lines tell the command"
-                if options.to == "yaml"
-                else f"start it with {options.out.absolute()}"
-            )
-            print(f"Wrote {options.out}: {how}", file=sys.stderr)
-    except (NoStudy, NotExportable) as error:
-        return _fail(str(error), _BAD_USAGE)
-    except (StoreError, StudyError) as error:
-        return _fail(str(error), _FAILED)
-    return _DONE
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    study = open_study(options.study, options.storage)
+    for note in study.notes:
+        print(f"warning: {note}", file=sys.stderr)
+    choice = choose(study, options.trial)
+    # Only a real SGLang has an image.
+    made = artefact(study, choice, port=options.port, real=options.real or options.to == "docker")
+    for path, text in _files(made, options.to, options.out):
+        if path is None:
+            print(text, end="")
+        else:
+            _write(path, text, runnable=options.to != "yaml")
+    for line in made.lost:
+        print(f"warning: {line}", file=sys.stderr)
+    print(f"{'SIMULATED figures. ' if made.simulated else ''}Trial {choice.trial}. {choice.why}", file=sys.stderr)
+    if options.out is not None:
+        script = options.to != "yaml"
+        how = f"start it with {options.out.absolute()}" if script else "its first lines tell the command"
+        print(f"Wrote {options.out}: {how}", file=sys.stderr)
+    return DONE
 
 
 def _files(made: Artefact, kind: str, out: Path | None) -> list[tuple[Path | None, str]]:
@@ -96,11 +88,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; write 1 to 65535")
     return int(text)
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row, by_trial, metric_value
 from orchestrator.analysis.winner import Confirmation, confirmations, winner
 from orchestrator.kept_study import KeptStudy
+from orchestrator.study_command import BadUsage
 
 BEST = "best"
 _STATES = {
@@ -17,7 +18,7 @@ _STATES = {
 }
 
 
-class NotExportable(ValueError):
+class NotExportable(BadUsage):
     """A trial that nobody should run. The text says why and what to do."""
 
 

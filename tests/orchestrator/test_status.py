@@ -16,7 +16,8 @@ from snapshots import SNAPSHOT
 
 from orchestrator import lock
 from orchestrator.live_file import LiveFile, live_path
-from orchestrator.status import BAD_USAGE, STOPPED, UNREADABLE, WELL, main, status_of
+from orchestrator.status import STOPPED, main, status_of
+from orchestrator.study_command import BAD_USAGE, DONE, FAILED
 from orchestrator.study_folder import dump
 
 COMMAND = "python -m orchestrator.sweep small.yaml --trials 4"
@@ -53,7 +54,7 @@ def test_a_running_sweep_is_shown_as_it_shows_itself_and_left_alone(
 ) -> None:
     live_file(tmp_path).begin(SNAPSHOT)
     before = stamps(tmp_path)
-    assert main([str(tmp_path)]) == WELL
+    assert main([str(tmp_path)]) == DONE
     assert stamps(tmp_path) == before
     out = capfd.readouterr().out
     assert "The sweep runs: process" in out
@@ -81,11 +82,11 @@ def test_a_killed_sweep_is_called_so_and_what_it_measured_is_shown(
 def test_a_sweep_that_runs_and_is_silent_is_late(study: Desk, tmp_path: Path) -> None:
     live_file(tmp_path, at=time.time() - 100).begin(SNAPSHOT)
     status = status_of(tmp_path)
-    assert (status.state, status.late, status.code) == ("running", True, WELL)
+    assert (status.state, status.late, status.code) == ("running", True, DONE)
     assert "still runs: it may be stopped" in status.text
 
 
-@pytest.mark.parametrize(("state", "code"), [("finished", WELL), ("interrupted", STOPPED), ("failed", STOPPED)])
+@pytest.mark.parametrize(("state", "code"), [("finished", DONE), ("interrupted", STOPPED), ("failed", STOPPED)])
 def test_how_a_sweep_ended_is_told_with_its_reason(study: Desk, tmp_path: Path, state: Any, code: int) -> None:
     live = live_file(tmp_path)
     live.begin(SNAPSHOT)
@@ -135,7 +136,7 @@ def test_bad_usage_and_damage_are_clear_errors(tmp_path: Path, capfd: pytest.Cap
     assert "there is no folder" in capfd.readouterr().err
     (tmp_path / "study.yaml").write_text("study: [")
     (tmp_path / "study.id").write_text("x\n")
-    assert main([str(tmp_path)]) in (BAD_USAGE, UNREADABLE)
+    assert main([str(tmp_path)]) in (BAD_USAGE, FAILED)
     assert "cannot be read" in capfd.readouterr().err
     with contextlib.suppress(SystemExit):
         main([str(tmp_path), "--json", "--watch"])

@@ -12,8 +12,9 @@ from conductor_desk import Desk
 
 from orchestrator.analysis.rows import Row
 from orchestrator.mlflow_runs import KEY, trial_run
+from orchestrator.study_command import BAD_USAGE, DONE, FAILED
 from orchestrator.study_folder import dump
-from orchestrator.to_mlflow import BAD_USAGE, DONE, FAILED, main, shown_uri
+from orchestrator.to_mlflow import main, shown_uri
 
 pytest.importorskip("mlflow")
 
