@@ -13,6 +13,7 @@ from conductor_desk import Desk
 from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, Row, StartInfo, State, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics
 from orchestrator.offered_load import Load
+from orchestrator.study_folder import dump
 
 MOMENT = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 
@@ -135,3 +136,16 @@ def desk(tmp_path: Path, build_row: Callable[..., Row]) -> Callable[..., Desk]:
         return Desk(tmp_path, build_row, **options)
 
     return make
+
+
+@pytest.fixture
+def running_study(desk: Callable[..., Desk], tmp_path: Path) -> Desk:
+    """A study whose first trial is over and whose second has measured one level and goes on."""
+    running = desk()
+    (tmp_path / "study.yaml").write_text(dump(running.config))
+    (tmp_path / "study.id").write_text("id-1\n")
+    running.run("a")
+    plan = running.conductor.next("b")
+    assert plan is not None
+    running.measure("b", plan, running.start(plan), plan.ladder[0])
+    return running

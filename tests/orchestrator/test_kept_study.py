@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conductor_desk import Desk
 
 from orchestrator.kept_study import NoStudy, open_study
-from orchestrator.study_folder import dump
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
 
 
-@pytest.fixture
-def running(desk: Callable[..., Desk], tmp_path: Path) -> Desk:
-    """A study whose first trial is over and whose second has measured one level and goes on."""
-    running = desk()
-    (tmp_path / "study.yaml").write_text(dump(running.config))
-    (tmp_path / "study.id").write_text("id-1\n")
-    running.run("a")
-    plan = running.conductor.next("b")
-    assert plan is not None
-    running.measure("b", plan, running.start(plan), plan.ladder[0])
-    return running
-
-
-def test_a_running_study_is_read_as_it_stands_and_left_as_it_is(running: Desk, tmp_path: Path) -> None:
+def test_a_running_study_is_read_as_it_stands_and_left_as_it_is(running_study: Desk, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     study = open_study(tmp_path)
     assert snapshot(tmp_path) == before
     assert study.simulated
-    assert study.config == running.config
+    assert study.config == running_study.config
     assert [(row.trial.trial, row.level.load.concurrency) for row in study.results.rows if row.level] == [
         (0, 1),
         (0, 4),
@@ -44,7 +29,7 @@ def test_a_running_study_is_read_as_it_stands_and_left_as_it_is(running: Desk, t
     assert len(study.results.pareto.points) == 1
 
 
-def test_the_folder_above_will_do_where_it_holds_one_study(running: Desk, tmp_path: Path) -> None:
+def test_the_folder_above_will_do_where_it_holds_one_study(running_study: Desk, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "conducted").symlink_to(tmp_path)
     assert open_study(tmp_path / "results").study_id == "id-1"

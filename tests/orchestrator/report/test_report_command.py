@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,11 @@ from orchestrator.report.ending import keep_report
 from orchestrator.results.files import StoreError
 from orchestrator.results.journal import add_note
 from orchestrator.results.store import ResultStore
-from orchestrator.study_folder import dump
 
 
 @pytest.fixture
-def study(desk: Callable[..., Desk], tmp_path: Path) -> Path:
-    """A study whose first trial is over and whose second has measured one level and goes on."""
-    running = desk()
-    (tmp_path / "study.yaml").write_text(dump(running.config))
-    (tmp_path / "study.id").write_text("id-1\n")
-    running.run("a")
-    plan = running.conductor.next("b")
-    assert plan is not None
-    running.measure("b", plan, running.start(plan), plan.ladder[0])
+def study(running_study: Desk, tmp_path: Path) -> Path:
+    """The folder of a study that goes on."""
     return tmp_path
 
 
