@@ -107,8 +107,11 @@ def test_shared_memory_of_a_server_that_crashed_without_a_word_is_removed(
 def test_a_semaphore_of_a_killed_server_is_removed(start: Callable[..., OwnedProcess]) -> None:
     # Its name in the process's maps is not the one that it has in the folder.
     code = """if True:
-        import multiprocessing, time
+        import multiprocessing, os, signal, time
+        from multiprocessing import resource_tracker
         lock = multiprocessing.get_context("spawn").Lock()
+        # It would remove the semaphore itself, were it quicker than the stop.
+        os.kill(resource_tracker._resource_tracker._pid, signal.SIGKILL)
         print("up", lock._semlock.name, flush=True)
         time.sleep(600)
     """

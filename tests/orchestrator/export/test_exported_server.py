@@ -17,6 +17,8 @@ import real_sglang
 import requests
 
 from launchers.base import LaunchSpec, shell_command
+from launchers.ledger import SharedFile, held_inodes, remove_files, shared_files
+from launchers.proc import descendants, see_all
 from launchers.sglang.launcher import SGLangLauncher
 from orchestrator.analysis.rows import Row
 from orchestrator.export.__main__ import main
@@ -36,7 +38,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving(script: Path, deadline_s: float, **variables: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The script's server once it is healthy, with its URL; all of its processes are gone at the end."""
+    """The script's server once it is healthy, with its URL; at the end its processes and shared memory are gone."""
     port = free_port()
     log = script.with_suffix(".log")
     with log.open("wb") as out:
@@ -47,6 +49,7 @@ def serving(script: Path, deadline_s: float, **variables: str) -> Iterator[tuple
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    shared: set[SharedFile] = set()
     try:
         end = time.monotonic() + deadline_s
         url = f"http://127.0.0.1:{port}"
@@ -57,11 +60,15 @@ def serving(script: Path, deadline_s: float, **variables: str) -> Iterator[tuple
                 if requests.get(f"{url}/health", timeout=25).status_code == 200:
                     break
             time.sleep(0.1)
+        held = held_inodes({process.pid, *descendants(process.pid, see_all())}, writable=True)
+        shared = {file for file in shared_files() if file.inode in held}
         yield url, process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
+        # SGLang 0.5.23 leaves its own there also when it is told to end.
+        remove_files(shared)
 
 
 def test_the_script_of_a_simulated_study_starts_a_server_that_answers(study: Path) -> None:
