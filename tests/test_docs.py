@@ -70,7 +70,7 @@ def named(block: Block) -> str:
 
 
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a reader's clone: shipped spaces, the environment, and a study of the quick start."""
     place = tmp_path_factory.mktemp("clone")
     (place / "search_spaces").symlink_to(ROOT / "search_spaces")
@@ -97,10 +97,10 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", [b for b in of("bash") if b.exempt is None], ids=named)
-def test_commands_run(block: Block, workplace: Path) -> None:
+def test_commands_run(block: Block, work_folder: Path) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
-        cwd=workplace,
+        cwd=work_folder,
         env=environment(),
         capture_output=True,
         text=True,
@@ -112,11 +112,11 @@ def test_commands_run(block: Block, workplace: Path) -> None:
 
 
 @pytest.mark.parametrize("block", of("python"), ids=named)
-def test_snippets_work(block: Block, workplace: Path) -> None:
+def test_snippets_work(block: Block, work_folder: Path) -> None:
     assert block.exempt is None, "Python snippets are all run"
     code = [sys.executable, "-W", "error::FutureWarning", "-c", block.text]
     done = subprocess.run(
-        code, cwd=workplace, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        code, cwd=work_folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, f"{block.name}\n{block.text}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
@@ -181,8 +181,8 @@ def test_each_failure_class_has_its_section_with_its_remedy() -> None:
     assert named_in_code == OWN_KINDS
 
 
-def test_the_files_of_a_study_are_told(workplace: Path) -> None:
+def test_the_files_of_a_study_are_told(work_folder: Path) -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     hidden = {"study.id", "study.lock", "prompts.sha256"}
-    for entry in (workplace / "results" / "quickstart").iterdir():
+    for entry in (work_folder / "results" / "quickstart").iterdir():
         assert entry.name in hidden or f"`{entry.name}" in text, entry.name
