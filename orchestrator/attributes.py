@@ -18,9 +18,7 @@ REPORT = "report.html"
 _MESSAGE = 400
 
 
-def trial_attributes(
-    config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row], finding: str | None = None
-) -> dict[str, str | float]:
+def trial_attributes(config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row]) -> dict[str, str | float]:
     """Of a trial that has its end: settings, figures by metric, constraints, failure, and where its files are.
 
     `baseline` are the rows of trial 0. A figure that is missing is left out. Files are told from the study's folder.
@@ -32,7 +30,7 @@ def trial_attributes(
         "trial folder": f"levels/{first.trial.trial:06d}",
         "trial file": f"trials/{first.trial.trial:06d}.arrow",
     }
-    text = finding or _finding(config, rows, baseline)
+    text = _finding(config, rows, baseline)
     if text:
         found["finding"] = text
     start_ids = list(dict.fromkeys(row.start.start_id for row in rows if row.start.start_id is not None))

@@ -157,7 +157,7 @@ class Workload(Frozen):
     #: What is asked.
     dataset: Dataset = Text()
     #: Levels of a closed loop, by users.
-    concurrency: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(as_tuple)] = (
+    concurrency: Annotated[tuple[Users, ...], BeforeValidator(as_tuple)] = (
         1,
         8,
         32,

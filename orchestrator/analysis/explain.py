@@ -11,7 +11,7 @@ from functools import cached_property
 from orchestrator.analysis.causes import admission, break_even, communication, crossover, drafting, effects
 from orchestrator.analysis.causes.evidence import Evidence
 from orchestrator.analysis.causes.request_time import request_times
-from orchestrator.analysis.causes.step_time import StepTime, StepTimes
+from orchestrator.analysis.causes.step_time import StepTimes
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row
@@ -55,13 +55,6 @@ class Explanation:
             *self._score_first(request_times(steps, trial)),
             *(finding for finding in shared if any(of == trial for of, _ in finding.rows)),
         ]
-
-    @cached_property
-    def step_times(self) -> list[StepTime]:
-        """The cycle of every level that tells it, beside a plain step at the same batch, and where a request's time
-        went: by trial and load.
-        """
-        return [step for row in self._evidence.compared if (step := self._steps.of(row)) is not None]
 
     @cached_property
     def _drafts(self) -> list[Finding]:
