@@ -160,9 +160,12 @@ class _Run:
         self._live.end(state, REASONS.get(ended, ended), snapshot)
         self._describe([finding.text for finding in snapshot.results.findings])
 
+    def _attributes(self) -> dict[str, str]:
+        return study_attributes(self._config, str(self.conductor.store.root), self._resolved.simulated)
+
     def _describe(self, found: Sequence[str] = ()) -> None:
         """What optuna-dashboard shows of the study."""
-        attributes = study_attributes(self._config, str(self.conductor.store.root), self._resolved.simulated)
+        attributes = self._attributes()
         self.conductor.study.describe(attributes, note_text(self._config, attributes, found))
 
     def execute(self, address: str | None) -> str:
@@ -219,11 +222,8 @@ class _Run:
         return {
             "job_name": f"{kind}sweep {self._config.study}",
             "study_id": self._context.study_id,
-            "model": self._config.model,
-            "score": str(self._config.score.objective),
-            "server": "SIMULATED: no GPU is measured" if self._resolved.simulated else "SGLang",
             "trials": str(self._config.budget.trials),
-            "folder": str(self.conductor.store.root),
+            **self._attributes(),
         }
 
     def _claim(self) -> None:
