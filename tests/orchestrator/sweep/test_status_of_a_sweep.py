@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from waiting import DEADLINE_S, until
 
+from orchestrator import load_study
+
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -29,6 +31,11 @@ def status(folder: Path) -> tuple[int, dict[str, Any]]:
     asked = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert asked.stdout, asked.stderr
     return asked.returncode, json.loads(asked.stdout)
+
+
+def _trials_done(folder: Path) -> int:
+    """As their attempts were written when they ended."""
+    return load_study(folder).trials["state"].to_pylist().count("complete")
 
 
 def test_a_sweep_is_seen_running_killed_and_finished(sweep: Callable[..., Any], small_space: str) -> None:
@@ -54,7 +61,8 @@ def test_a_sweep_is_seen_running_killed_and_finished(sweep: Callable[..., Any], 
     code, seen = status(first.root)
     assert (code, seen["state"], seen["snapshot"]["nodes"]) == (3, "killed", [])
     assert "orchestrator.sweep" in seen["command"]
-    assert seen["snapshot"]["done"] == 1
+    # A slow machine may have ended the trial between the look and the kill.
+    assert seen["snapshot"]["done"] == _trials_done(first.root) in (1, 2)
     used = seen["snapshot"]["node_hours"]
 
     second = sweep(space=space)
