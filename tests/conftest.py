@@ -10,6 +10,11 @@ from typing import Any
 import browser as browser_kit
 import pytest
 import real_sglang
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 #: By marker, the kit that its tests need.
 _KITS: dict[str, ModuleType] = {"real_sglang": real_sglang, "browser": browser_kit}

@@ -328,7 +328,7 @@ def test_reserve_falls_with_steps_and_resets_when_idle() -> None:
     assert reserve.ratio == pytest.approx(0.7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(1, 120), st.integers(1, 80), st.booleans()),

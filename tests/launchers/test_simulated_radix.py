@@ -24,7 +24,7 @@ def _prefixes(kept: list[list[int]]) -> int:
     return len({tuple(tokens[:n]) for tokens in kept for n in range(1, len(tokens) + 1)})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(TOKENS, max_size=12), TOKENS)
 def test_match_is_the_longest_common_prefix_and_size_is_the_number_of_prefixes(
     kept: list[list[int]], asked: list[int]
@@ -36,7 +36,7 @@ def test_match_is_the_longest_common_prefix_and_size_is_the_number_of_prefixes(
     assert cache.evictable == _prefixes(kept)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(TOKENS, min_size=1, max_size=10), st.data())
 def test_locked_prefixes_survive_eviction_and_the_rest_goes(kept: list[list[int]], data: st.DataObject) -> None:
     cache = RadixCache()

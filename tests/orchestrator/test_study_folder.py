@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config import SweepConfig
@@ -107,7 +107,7 @@ def configs(draw: st.DrawFn) -> SweepConfig:
     )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(configs())
 def test_what_is_written_reads_back_as_the_same_config(written: SweepConfig) -> None:
     read, _ = parse_sweep(dump(written), "study.yaml")

@@ -66,7 +66,7 @@ PARAMS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values i
 MODELS = {m: Configurations(_config({}, EVERYTHING, m)) for m in ("m", "meta-llama/Llama-3-8B", "x/DeepSeek-V3")}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(PARAMS, st.sampled_from(sorted(MODELS)))
 def test_the_quick_identity_is_the_judged_one(params: dict[str, Any], model: str) -> None:
     configurations = MODELS[model]
@@ -97,7 +97,7 @@ class _Recording(dict[str, Any]):
         raise AssertionError("a rule on the environment looks at all flags")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PARAMS)
 def test_the_rules_on_the_environment_look_at_no_other_flags(params: dict[str, Any]) -> None:
     flags = _Recording({n: params[n] for n in FLAGS if params[n] not in (None, False)})

@@ -9,7 +9,7 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config import Parameter, Space
@@ -85,7 +85,6 @@ def brute_force(space: Space) -> set[str]:
     return found
 
 
-@settings(deadline=None)
 @given(spaces())
 def test_the_points_are_all_assignments_that_fit_the_conditions_each_once(space: Space) -> None:
     points = [key(point) for point in SearchSpace.build(space).points()]
@@ -93,7 +92,7 @@ def test_the_points_are_all_assignments_that_fit_the_conditions_each_once(space:
     assert set(points) == brute_force(space)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(spaces(), st.integers(0, 2**31), st.sampled_from(["random", "tpe"]))
 def test_every_draw_of_optuna_is_one_of_the_points(space: Space, seed: int, kind: str) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -112,7 +111,6 @@ def test_every_draw_of_optuna_is_one_of_the_points(space: Space, seed: int, kind
         study.tell(trial, float(value))
 
 
-@settings(deadline=None)
 @given(spaces())
 def test_every_point_can_be_told_to_optuna_and_comes_back_the_same(space: Space) -> None:
     built = SearchSpace.build(space)
@@ -126,7 +124,6 @@ def test_every_point_can_be_told_to_optuna_and_comes_back_the_same(space: Space)
                 assert value_key(back) == value_key(point[knob.name])
 
 
-@settings(deadline=None)
 @given(spaces())
 def test_the_count_is_that_of_the_points(space: Space) -> None:
     built = SearchSpace.build(space)
@@ -149,7 +146,6 @@ def _space(**flags: dict[str, Any]) -> SearchSpace:
     return SearchSpace.build(Space(flags={name: Parameter(**entry) for name, entry in flags.items()}))
 
 
-@settings(deadline=None)
 @given(st.permutations([None, True, 1.5, "a", "b", 3]))
 def test_the_order_of_choices_in_the_file_changes_nothing(order: list[Any]) -> None:
     (ordered,) = _space(x={"choices": [None, True, 1.5, "a", "b", 3]}).knobs
