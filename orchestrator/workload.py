@@ -21,8 +21,9 @@ class Level(Frozen):
     ends it. Before, and not counted, `warmup_requests_per_user`, then until the rates of two successive windows differ
     by no more than `warmup_tolerance` (None: not a request more), for `max_s` at most.
 
-    Open loop: `min_requests` and `min_s` at least, none sent after `max_s`; before, as long as
-    `warmup_requests_per_user` answers take.
+    Open loop: `min_requests`, `min_s` and (unless `half_width` is null) ten times what an answer takes at least, none
+    sent after `max_s`; before, as long as `warmup_requests_per_user` answers take, and (unless `warmup_tolerance` is
+    null) five times as long as the latest take.
     """
 
     #: At least so many of each user of a closed loop.

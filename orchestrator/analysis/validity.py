@@ -1,11 +1,13 @@
 """Whether a level's numbers may be compared, and why not. Pure.
 
 A level is invalid where what it measured is something else than the server under the load that was asked for: requests
-that failed, a prefix cache that held the prompts, the load generator at its own limit, or a server that began anew.
+that failed, a prefix cache that held the prompts, the load generator at its own limit, a server that began anew, or
+one that was offered more than it can do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -22,6 +24,8 @@ CacheState = Literal["flushed", "unique", "warm", "unknown"]
 MAX_CACHED_SHARE = 0.05
 #: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
 MAX_FAILED_SHARE = 0.01
+#: Of an open loop's requests, by how many the number in flight may grow.
+_FALLEN_BEHIND = 0.05
 
 
 def failed_share(metrics: LevelMetrics) -> float:
@@ -59,7 +63,27 @@ def invalid_reason(
         found.append("the flush of the prefix cache was not confirmed, and the server does not tell what was cached")
     if client_limited is not None:
         found.append(client_limited)
+    if (behind := overloaded(metrics)) is not None:
+        found.append(behind)
     return "; ".join(found) or None
+
+
+def overloaded(metrics: LevelMetrics) -> str | None:
+    """Why an open loop's figures are those of its length: the server fell behind what was offered. None where not.
+
+    The number in flight grew by more than a twentieth of the requests, and beyond chance: of arrivals by Poisson it is
+    one of its own root, at either end.
+    """
+    opened, closed = metrics.in_flight_at_open, metrics.in_flight_at_close
+    if opened is None or closed is None:
+        return None
+    grown = closed - opened
+    if grown <= max(_FALLEN_BEHIND * metrics.requests_total, 3 * math.sqrt(opened + closed)):
+        return None
+    return (
+        f"the server fell behind the offered load: {opened} requests were in flight at the window's start, {closed} at "
+        "its end, so that latencies grow with its length"
+    )
 
 
 def client_limit(metrics: LevelMetrics, workload: Workload) -> str | None:

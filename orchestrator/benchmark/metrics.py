@@ -1,7 +1,8 @@
 """The metrics of a level, computed from its records: pure functions, one formula each.
 
-Nothing measured is None, never 0. A failed request gives no token and no latency. Latencies and goodput are those of
-the measured requests; throughput is what came inside the window, whenever its request was sent.
+Nothing measured is None, never 0. A failed request gives no token and no latency. Throughput is what came inside the
+window, of a closed loop without the part of a wave that it begins with, whenever its request was sent. Latencies are
+those of requests that ended inside: later ones saw the load fall.
 
 Sources of the formulas: TTFT, TPOT, ITL and E2E as in sglang.bench_serving and vLLM's benchmark_serving; normalized
 latency as in Orca (OSDI '22) and vLLM (SOSP '23); goodput as in DistServe (OSDI '24).
@@ -10,10 +11,8 @@ latency as in Orca (OSDI '22) and vLLM (SOSP '23); goodput as in DistServe (OSDI
 from __future__ import annotations
 
 import bisect
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,11 @@ from orchestrator.benchmark.distribution import Counts, Values, distribution, we
 from orchestrator.benchmark.intervals import FEWEST_BATCHES, batch_means_interval
 from orchestrator.benchmark.precision import batches_of
 from orchestrator.benchmark.records import Distribution, LevelMetrics, LevelRecord, RequestRecord
+from orchestrator.benchmark.waves import Window, wave_edges, wave_interval
 from orchestrator.workload import Slo
 
-Window = tuple[float, float]
+#: How much of a request may lie after the window: users in step end a little after the first of them.
+_LATE_SHARE = 0.05
 
 
 def level_metrics(
@@ -44,36 +45,42 @@ def level_metrics(
     failures = [r for r in over if not r.succeeded]
     duration_s = record.span_s[1] - record.span_s[0]
     tokens, prompts = _total(r.output_tokens for r in good), _total(r.prompt_tokens for r in good)
-    window = record.window_s
+    window, users = record.window_s, record.load.concurrency
+    edges_s = wave_edges((r.finished_s for r in whole), window, users) if window and users else []
+    steady = (edges_s[0], edges_s[-1]) if edges_s else window
+    seen = ended_inside(measured, window, users or 1)
+    seen_whole = [r for r in seen if r.succeeded]
     accepted = acceptance(record, ranks)
     before, after = record.counters_before, record.counters_after
     lag = distribution(_ms(r.started_s - r.targeted_s for r in measured if r.targeted_s is not None))
     conduct = record.conduct
-    gaps, tokens_of_gaps = _joined(map(gaps_s, good), np.float64), _joined(map(tokens_per_gap, good), np.int64)
+    gaps, tokens_of_gaps = _gaps_inside(whole if window else good, window)
     return LevelMetrics(
         load=record.load,
         requests_total=len(measured),
         requests_failed=len(measured) - len(good),
-        window_s=None if window is None else window[1] - window[0],
+        window_s=None if steady is None else steady[1] - steady[0],
         duration_s=duration_s,
-        output_tokens_per_s=window_tokens_per_s(whole, window),
-        output_tokens_per_s_half_width=window_half_width(whole, window),
+        output_tokens_per_s=window_tokens_per_s(whole, steady),
+        output_tokens_per_s_half_width=window_half_width(whole, steady, edges_s),
         output_tokens_per_s_whole=_rate(tokens, duration_s),
-        total_tokens_per_s=window_total_tokens_per_s(whole, window),
+        total_tokens_per_s=window_total_tokens_per_s(whole, steady),
         total_tokens_per_s_whole=_rate(None if tokens is None or prompts is None else tokens + prompts, duration_s),
         requests_per_s=_rate(len(good) or None, duration_s),
         offered_requests_per_s=_in_window(
-            (r.started_s if r.targeted_s is None else r.targeted_s for r in over), window
+            (r.started_s if r.targeted_s is None else r.targeted_s for r in over), steady
         ),
-        completed_requests_per_s=_in_window((r.finished_s for r in whole), window) if whole else None,
-        goodput_requests_per_s=goodput(measured, window, slo, closed=record.load.closed),
-        slo_attainment=attainment(measured, slo),
-        ttft_ms=distribution(_ms(ttft_s(r) for r in good)),
-        tpot_ms=distribution(_ms(tpot_s(r) for r in good)),
+        completed_requests_per_s=_in_window((r.finished_s for r in whole), steady) if whole else None,
+        goodput_requests_per_s=goodput(measured, steady, slo, closed=record.load.closed),
+        slo_attainment=attainment(seen, slo),
+        in_flight_at_open=None if users or window is None else in_flight(over, window[0]),
+        in_flight_at_close=None if users or window is None else in_flight(over, window[1]),
+        ttft_ms=distribution(_ms(ttft_s(r) for r in begun_inside(good, window, users or 1))),
+        tpot_ms=distribution(_ms(tpot_s(r) for r in seen_whole)),
         itl_ms=distribution(1000 * gaps),
         itl_per_token_ms=weighted_distribution(1000 * gaps / tokens_of_gaps, tokens_of_gaps),
-        e2e_ms=distribution(_ms(r.finished_s - r.started_s for r in good)),
-        normalized_latency_ms=distribution(_ms(normalized_latency_s(r) for r in good)),
+        e2e_ms=distribution(_ms(r.finished_s - r.started_s for r in seen_whole)),
+        normalized_latency_ms=distribution(_ms(normalized_latency_s(r) for r in seen_whole)),
         queue_time_ms=queue_time_ms(before, after),
         accept_length=accepted.length if accepted else None,
         accept_source=accepted.source if accepted else None,
@@ -97,15 +104,16 @@ def level_metrics(
 
 
 def window_tokens_per_s(requests: Iterable[RequestRecord], window_s: Window | None) -> float | None:
-    """Output tokens received inside the window (after its start, up to its end), per second of it.
+    """Output tokens that came inside the window, per second of it.
 
-    A request that began before the window or ends after it counts with the tokens that came inside.
+    A request that began before the window or ends after it counts with what came inside; the tokens of an event that
+    came after the edge in the share of the gap before it, since an edge among the events of one step would count them
+    by chance.
     """
     if window_s is None:
         return None
-    start_s, end_s = window_s
-    tokens = sum(_tokens_until(r, end_s) - _tokens_until(r, start_s) for r in requests)
-    return _rate(tokens or None, end_s - start_s)
+    start, end = map(float, _tokens_by(requests, window_s))
+    return _rate(end - start or None, window_s[1] - window_s[0])
 
 
 def window_total_tokens_per_s(requests: Sequence[RequestRecord], window_s: Window | None) -> float | None:
@@ -122,21 +130,50 @@ def window_total_tokens_per_s(requests: Sequence[RequestRecord], window_s: Windo
     return output + sum(prompts) / (end_s - start_s) if len(prompts) == len(inside) else None
 
 
-def window_half_width(requests: Sequence[RequestRecord], window_s: Window | None) -> float | None:
-    """Half of the 95 % interval of `window_tokens_per_s`, by batch means: what this one start's own unrest makes of it.
+def window_half_width(
+    requests: Sequence[RequestRecord], window_s: Window | None, edges_s: Sequence[float] = ()
+) -> float | None:
+    """Half of the 95 % interval of `window_tokens_per_s`: what this one start's own unrest makes of it.
 
-    None for fewer than 32 events in the window. How much the next start would differ is not in it.
+    By the means of equal pieces of the window, or of the waves between `edges_s`, whichever tells more: the first of
+    users in step sees their waves for unrest, and of waves there may be few. None for fewer than 32 events in the
+    window and fewer than three waves. How much the next start would differ is not in it.
+    """
+    if window_s is None or window_s[1] <= window_s[0]:
+        return None
+    batches = batches_of(sum(_events_until(r, window_s[1]) - _events_until(r, window_s[0]) for r in requests))
+    found = []
+    if batches >= FEWEST_BATCHES:
+        found.append(batch_means_interval(_rates(requests, np.linspace(*window_s, batches + 1))))
+    if len(edges_s) > 1:
+        found.append(wave_interval(_rates(requests, np.asarray(edges_s))))
+    return min((interval.high - interval.mean for interval in found if interval is not None), default=None)
+
+
+def ended_inside(measured: Sequence[RequestRecord], window_s: Window | None, users: int) -> Sequence[RequestRecord]:
+    """Those that ended inside the window, or not later than a twentieth of what they took; all where that is fewer
+    than one of each user, or there is no window. By ends, not by beginnings: as many long ones as are in a long run.
     """
     if window_s is None:
-        return None
+        return measured
     start_s, end_s = window_s
-    batches = batches_of(sum(_events_until(r, end_s) - _events_until(r, start_s) for r in requests))
-    if batches < FEWEST_BATCHES or end_s <= start_s:
-        return None
-    length_s = (end_s - start_s) / batches
-    until = [math.fsum(_tokens_until(r, start_s + n * length_s) for r in requests) for n in range(batches + 1)]
-    found = batch_means_interval([(later - earlier) / length_s for earlier, later in pairwise(until)])
-    return None if found is None else found.high - found.mean
+    inside = [r for r in measured if start_s < r.finished_s <= end_s + _LATE_SHARE * _e2e_s(r)]
+    return inside if len(inside) >= users else measured
+
+
+def begun_inside(good: Sequence[RequestRecord], window_s: Window | None, users: int) -> Sequence[RequestRecord]:
+    """Those whose first output came inside the window; all where that is fewer than one of each user, or there is no
+    window.
+    """
+    if window_s is None:
+        return good
+    inside = [r for r in good if r.event_s and window_s[0] < r.event_s[0] <= window_s[1]]
+    return inside if len(inside) >= users else good
+
+
+def in_flight(requests: Iterable[RequestRecord], at_s: float) -> int:
+    """Requests whose turn had come and that had not ended."""
+    return sum((r.started_s if r.targeted_s is None else r.targeted_s) <= at_s < r.finished_s for r in requests)
 
 
 def goodput(
@@ -172,9 +209,30 @@ def _events_until(request: RequestRecord, at_s: float) -> int:
     return bisect.bisect_right(request.event_s, at_s)
 
 
-def _tokens_until(request: RequestRecord, at_s: float) -> float:
-    events = _events_until(request, at_s)
-    return request.event_tokens[events - 1] if events else 0.0
+def _tokens_by(requests: Iterable[RequestRecord], at_s: Sequence[float] | Values) -> Values:
+    """Output tokens of all requests by each time: those of an event come evenly over the gap before it, the first ones
+    at once.
+    """
+    total = np.zeros(len(at_s))
+    for request in requests:
+        if request.event_s:
+            total += np.interp(at_s, request.event_s, request.event_tokens, left=0.0)
+    return total
+
+
+def _rates(requests: Iterable[RequestRecord], edges_s: Values) -> list[float]:
+    """Output tokens per second from each edge to the next."""
+    return [float(rate) for rate in np.diff(_tokens_by(requests, edges_s)) / np.diff(edges_s)]
+
+
+def _gaps_inside(requests: Sequence[RequestRecord], window_s: Window | None) -> tuple[Values, Counts]:
+    """The gaps that end inside the window, all where there is none, and the tokens that came at the end of each."""
+    gaps, tokens = _joined(map(gaps_s, requests), np.float64), _joined(map(tokens_per_gap, requests), np.int64)
+    if window_s is None:
+        return gaps, tokens
+    ends_s = _joined((np.asarray(r.event_s[1:], np.float64) for r in requests), np.float64)
+    inside = (window_s[0] < ends_s) & (ends_s <= window_s[1])
+    return gaps[inside], tokens[inside]
 
 
 def ttft_s(request: RequestRecord) -> float | None:

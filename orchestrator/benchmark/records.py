@@ -178,6 +178,9 @@ class LevelMetrics:
     client_requests: int | None = None
     client_prompt_tokens: int | None = None
     client_output_tokens: int | None = None
+    #: Of an open loop: requests whose turn had come and that had not ended, when the window opened and when it closed.
+    in_flight_at_open: int | None = None
+    in_flight_at_close: int | None = None
     #: How much later than its turn a request of an open loop was sent, 99th percentile.
     send_lag_ms_p99: float | None = None
     #: See `Conduct`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from orchestrator.benchmark.precision import Precision, Series, Stability
@@ -17,6 +18,9 @@ _FAILURES_PER_USER, _FAILURES_MIN = 3, 8
 _REFUSALS = 3
 #: 4xx codes that say "later", not "wrong".
 _PASSING_CODES = frozenset({408, 425, 429})
+#: An open loop's number in flight settles within so many times what an answer takes, and is known after so many: at
+#: three quarters of what a server can do its mean then lies within a tenth of that of an hour, at nine tenths a fifth.
+_SETTLING, _LASTING = 5, 10
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 1.0
 
 
@@ -68,6 +72,9 @@ class ClosedSchedule(Schedule):
         self._in_warmup = concurrency
         self._issued = 0
         self._series = Series()
+        #: When users past their warm-up were answered, every so many of them: where waves begin and end.
+        self._edges_s: list[float] = []
+        self._answers = 0
         tolerance, half_width = level.warmup_tolerance, level.half_width
         self._stability = None if tolerance is None else Stability(tolerance, now_s)
         self._precision = None if half_width is None else Precision(half_width)
@@ -99,25 +106,30 @@ class ClosedSchedule(Schedule):
         self._series.add(now_s, pieces)
         if self.opened_s is None:
             if self._in_warmup == 0 and self._stability is not None:
-                self.stable = self._stability.reached(self._series, now_s)
+                self.stable = self._stability.reached(self._series, now_s, self._edges_s)
                 if self.stable or now_s - self.begun_s >= self._level.max_s:
                     self._open(now_s, self._concurrency)
         elif self.closed_s is None and self._precision is not None and self._may_end(now_s):
-            self._precise = self._precise or self._precision.reached(self._series, self.opened_s, now_s)
+            self._precise = self._precise or self._precision.reached(self._series, self.opened_s, now_s, self._edges_s)
 
     def half_width(self, now_s: float) -> float | None:
         if self.opened_s is None:
             return None
-        return self._series.half_width(self.opened_s, now_s if self.closed_s is None else self.closed_s)
+        until_s = now_s if self.closed_s is None else self.closed_s
+        return self._series.half_width(self.opened_s, until_s, self._edges_s)
 
     def _open(self, now_s: float, in_flight: int) -> None:
         self.opened_s = now_s
         self._issued = in_flight
+        self._edges_s, self._answers = [], 0
 
     def take(self, now_s: float) -> bool:
         """Whether a user past its warm-up starts a request now; once refused, always refused."""
         if self.closed_s is not None:
             return False
+        if self._answers % self._concurrency == 0 and now_s > max(self._edges_s, default=-math.inf):
+            self._edges_s.append(now_s)
+        self._answers += 1
         # Before the window opens bounded by the warm-up, which ends after max_s.
         self.ended_by = None if self.opened_s is None else self._ending(now_s, now_s - self.opened_s)
         if self.ended_by is None:
@@ -147,15 +159,17 @@ class ClosedSchedule(Schedule):
 class OpenSchedule(Schedule):
     """Tells whether the next arrival is sent, and which of them are measured.
 
-    The warm-up lasts as long as `warmup_requests_per_user` answers take, by the first one: from then on as many
-    requests end as begin, if the server can keep up. Measured are the requests whose turn comes inside the window,
-    which ends with the last of them: after `min_requests` and `min_s`, or after `max_s`. Its throughput is what is
-    offered, so how well that is known does not end it.
+    The warm-up lasts as long as `warmup_requests_per_user` answers take, by the first one, and then, unless
+    `warmup_tolerance` is null, until it is five times as long as the latest answers take: the first one met an empty
+    server, and the number in flight settles with the time that an answer takes. Of a server that cannot keep up it
+    never does. Measured are the requests whose turn comes inside the window,
+    which ends with the last of them: after `min_requests` and `min_s` and, unless `half_width` is null, ten times what
+    an answer takes, or after `max_s`. Its throughput is what is offered, so how well that is known does not end it.
     """
 
     def __init__(self, level: Level, now_s: float) -> None:
         super().__init__(level, now_s)
-        self._first_s: float | None = None
+        self._took_s: list[float] = []
         self._taken = 0
         self._last_s = now_s
 
@@ -170,15 +184,34 @@ class OpenSchedule(Schedule):
 
     def answered(self, took_s: float) -> None:
         """An answer was whole after so long."""
-        if self._first_s is None:
-            self._first_s = took_s
+        self._took_s.append(took_s)
 
     def look(self, now_s: float, pieces: float) -> None:
-        if self.opened_s is None:
-            elapsed_s, answers = now_s - self.begun_s, self._level.warmup_requests_per_user
-            warm = not answers or (self._first_s is not None and elapsed_s >= answers * self._first_s)
-            if warm or elapsed_s >= self._level.max_s:
-                self.opened_s = self._last_s = now_s
+        if self.opened_s is not None:
+            return
+        elapsed_s = now_s - self.begun_s
+        warm = self._warm(elapsed_s)
+        if warm or elapsed_s >= self._level.max_s:
+            self.opened_s = self._last_s = now_s
+            self.stable = warm if self._level.warmup_tolerance is not None else None
+
+    def _warm(self, elapsed_s: float) -> bool:
+        answers = self._level.warmup_requests_per_user
+        if not answers:
+            return True
+        if not self._took_s or elapsed_s < answers * self._took_s[0]:
+            return False
+        return self._level.warmup_tolerance is None or elapsed_s >= _SETTLING * self._latest_s
+
+    @property
+    def _least_s(self) -> float:
+        return max(self._level.min_s, 0.0 if self._level.half_width is None else _LASTING * self._latest_s)
+
+    @property
+    def _latest_s(self) -> float:
+        """What an answer takes, by the latest quarter of them."""
+        latest = self._took_s[-max(1, len(self._took_s) // 4) :]
+        return math.fsum(latest) / len(latest) if latest else 0.0
 
     def take(self, targeted_s: float) -> bool:
         """Whether the request whose turn comes at `targeted_s` is sent; once refused, always refused."""
@@ -189,7 +222,7 @@ class OpenSchedule(Schedule):
         elapsed_s = targeted_s - self.opened_s
         if elapsed_s >= self._level.max_s:
             self.ended_by = "max_s"
-        elif self._taken >= self.planned and elapsed_s >= self._level.min_s:
+        elif self._taken >= self.planned and elapsed_s >= self._least_s:
             self.ended_by = "requests"
         if self.ended_by is not None:
             self.closed_s = self._last_s

@@ -43,7 +43,7 @@ _LATENCIES = {
 
 MEASUREMENTS = TableSchema(
     "orchestrator.measurements",
-    4,
+    5,
     (
         column("study", _TEXT, "name of the study", required=True),
         column("study_id", _TEXT, "differs between studies of one name", required=True),
@@ -149,6 +149,8 @@ MEASUREMENTS = TableSchema(
         column("client_prompt_tokens", _INT, "of these, by the load generator", unit="tokens"),
         column("client_output_tokens", _INT, "of these, by the load generator", unit="tokens"),
         column("send_lag_ms_p99", _REAL, "open loop: how much later than its turn a request was sent", unit="ms"),
+        column("in_flight_at_open", _INT, "open loop: requests in flight or waiting when the window opened"),
+        column("in_flight_at_close", _INT, "the same when the window closed"),
         column("first_error", _TEXT, "text of the first failed request"),
         column("errors", _TEXT, "failed requests by kind", json=True),
         column("counters_before", _TEXT, "server counters before the level", json=True),

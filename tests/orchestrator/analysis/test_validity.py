@@ -42,6 +42,12 @@ RATE = Load(request_rate=2.0)
         (8, {"client_cpu_share": 0.97}, {}, "it used 0.97 of its core"),
         (8, {"client_lag_ms": 81.0}, {}, "event loop ran 81 ms late"),
         (RATE, {"send_lag_ms_p99": 51.0}, {}, "it sent 51 ms late"),
+        (
+            RATE,
+            {"requests_total": 100, "in_flight_at_open": 20, "in_flight_at_close": 60},
+            {},
+            "fell behind the offered load: 20 requests were in flight at the window's start, 60 at",
+        ),
         (8, {}, {"cache_state": "warm"}, "in the prefix cache before"),
         (8, {}, {"cache_state": "unknown"}, "does not tell what was cached"),
         (8, {}, {"counters_after": {"generation_tokens_total": 9.0}}, "anew within the level (its counter generation"),
@@ -72,6 +78,9 @@ def test_a_level_that_measured_something_else_is_invalid_and_says_why(
     ("load", "figures", "more"),
     [
         (8, {"requests_failed": 10, "requests_total": 1000}, {}),
+        # Chance: of arrivals by Poisson some come together.
+        (RATE, {"requests_total": 100, "in_flight_at_open": 20, "in_flight_at_close": 40}, {}),
+        (RATE, {"requests_total": 2000, "in_flight_at_open": 20, "in_flight_at_close": 100}, {}),
         (8, {"client_cpu_share": 0.9, "client_lag_ms": 50.0}, {}),
         # A tenth of the mean gap of half a second.
         (RATE, {"send_lag_ms_p99": 50.0}, {}),

@@ -91,7 +91,7 @@ def test_only_tokens_that_came_inside_the_window_count() -> None:
     before = good(0.0, (1.0, 2.0, 3.0, 4.0), 4)
     across = good(3.5, (4.0, 5.0, 6.0), 9, counts=(1, 5, 9))
     late = good(6.0, (8.0, 9.0), 2)
-    # After 4.0, up to 8.0: eight of `across`, one of `late`.
+    # From 4.0 to 8.0: eight of `across`, one of `late`.
     assert window_tokens_per_s([before, across, late], (4.0, 8.0)) == pytest.approx(9 / 4)
     assert window_tokens_per_s([before, across, late], None) is None
     assert window_tokens_per_s([before], (5.0, 8.0)) is None
@@ -301,12 +301,13 @@ def test_normalized_latency_is_the_whole_time_per_token() -> None:
 def test_prompts_count_in_the_window_in_which_their_first_output_came() -> None:
     before = good(0.0, (1.0, 5.0), 2, prompt_tokens=1000)
     inside = good(3.0, (4.5, 6.0), 4, counts=(1.0, 4.0), prompt_tokens=100)
-    metrics = level_metrics(level(before, inside, window_s=(4.0, 8.0)))
-    assert metrics.output_tokens_per_s == pytest.approx(5 / 4)
-    assert metrics.total_tokens_per_s == pytest.approx((5 + 100) / 4)
+    metrics = level_metrics(level(before, inside, window_s=(4.0, 6.0)))
+    # A quarter of a token of the first, whose event ends a gap of four seconds.
+    assert metrics.output_tokens_per_s == pytest.approx(4.25 / 2)
+    assert metrics.total_tokens_per_s == pytest.approx((4.25 + 100) / 2)
     assert metrics.total_tokens_per_s_whole == pytest.approx((6 + 1100) / 10)
     untold = dataclasses.replace(inside, prompt_tokens=None)
-    assert level_metrics(level(before, untold, window_s=(4.0, 8.0))).total_tokens_per_s is None
+    assert level_metrics(level(before, untold, window_s=(4.0, 6.0))).total_tokens_per_s is None
 
 
 def test_what_was_sent_before_an_open_loops_window_counts_in_its_throughput_and_in_no_latency() -> None:
@@ -315,11 +316,13 @@ def test_what_was_sent_before_an_open_loops_window_counts_in_its_throughput_and_
     late = good(7.5, (9.0, 9.5), 2, targeted_s=7.5)
     record = dataclasses.replace(level(early, inside, late, window_s=(4.0, 8.0)), load=Load(request_rate=0.5))
     metrics = level_metrics(record)
-    assert metrics.output_tokens_per_s == pytest.approx(3 / 4)
+    # A quarter of the last token of `early`.
+    assert metrics.output_tokens_per_s == pytest.approx(2.25 / 4)
     assert (metrics.offered_requests_per_s, metrics.completed_requests_per_s) == (0.5, 0.5)
     assert metrics.ttft_ms is not None
     assert metrics.ttft_ms.mean == pytest.approx(1500)
     assert metrics.requests_total == 2
+    assert (metrics.in_flight_at_open, metrics.in_flight_at_close) == (1, 1)
     assert metrics.send_lag_ms_p99 == pytest.approx(19.8)
 
 

@@ -14,12 +14,12 @@ def request(targeted_s: float, started_s: float | None = None) -> RequestRecord:
     return RequestRecord(0, 0, False, sent_s, sent_s + 1, targeted_s=targeted_s)
 
 
-def schedule(**level: float) -> OpenSchedule:
+def schedule(**level: float | None) -> OpenSchedule:
     return OpenSchedule(Level.model_validate({"min_requests": 3, "min_s": 0.0, "max_s": 100.0, **level}), 0.0)
 
 
 def test_the_warm_up_lasts_as_long_as_answers_take() -> None:
-    plan = schedule(warmup_requests_per_user=2)
+    plan = schedule(warmup_requests_per_user=2, warmup_tolerance=None)
     plan.look(1.0, 0)
     assert plan.opened_s is None
     plan.answered(1.5)
@@ -58,3 +58,34 @@ def test_time_is_a_minimum_and_a_limit() -> None:
     limited.look(0.0, 0)
     assert [limited.take(t) for t in (2.9, 3.0)] == [True, False]
     assert (limited.ended_by, limited.window_s) == ("max_s", (0.0, pytest.approx(2.9)))
+
+
+def test_the_warm_up_lasts_until_the_number_in_flight_has_settled() -> None:
+    plan = schedule(warmup_requests_per_user=1)
+    for second in range(1, 8):
+        plan.answered(1.0 + 0.25 * second)  # fuller and fuller
+        plan.look(second, 0)
+    assert plan.opened_s is None
+    for second in range(8, 40):
+        plan.answered(3.0)
+        plan.look(second, 0)
+    # Five times what the latest answers took.
+    assert plan.opened_s == pytest.approx(15, abs=1)
+    assert plan.stable is True
+
+
+def test_a_server_that_cannot_keep_up_never_settles() -> None:
+    plan = schedule(warmup_requests_per_user=1, max_s=60.0)
+    for second in range(1, 61):
+        plan.answered(0.5 * second)  # half of what is offered: an answer waits for half of the time passed
+        plan.look(second, 0)
+    assert (plan.opened_s, plan.stable) == (60.0, False)
+
+
+def test_a_window_lasts_ten_answers_unless_only_requests_count() -> None:
+    for half_width, ends_s in ((0.02, 20.0), (None, 3.0)):
+        plan = schedule(warmup_requests_per_user=0, half_width=half_width)
+        plan.look(0.0, 0)
+        plan.answered(2.0)
+        taken = [turn for turn in range(1, 30) if plan.take(float(turn))]
+        assert taken[-1] == pytest.approx(ends_s, abs=1)
