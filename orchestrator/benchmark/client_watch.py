@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from orchestrator.benchmark.distribution import distribution
 
@@ -20,9 +21,13 @@ class ClientWatch:
         self,
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cpu_clock = cpu_clock
         self._clock = clock
+        self._sleep = sleep
+        #: When the next tick is due.
+        self._due_s = math.inf
         self._late_s: list[float] = []
         self._from: tuple[float, float] | None = None
         self._to: tuple[float, float] | None = None
@@ -33,14 +38,27 @@ class ClientWatch:
             self._from = (self._cpu_clock(), self._clock())
         if closed and self._to is None:
             self._to = (self._cpu_clock(), self._clock())
+            # A stall that lasts to the end of the window is one as well.
+            self._see(self._to[1])
 
     async def run(self) -> None:
         """Notes how much later than asked a timer of the event loop fires, until it is cancelled."""
         while True:
-            asked_s = self._clock() + _TICK_S
-            await asyncio.sleep(_TICK_S)
-            if self._from is not None and self._to is None:
-                self._late_s.append(max(0.0, self._clock() - asked_s))
+            self._due_s = self._clock() + _TICK_S
+            await self._sleep(_TICK_S)
+            if self._to is None:
+                # A timer of milliseconds may fire a little early: that is in time.
+                self._see(max(self._clock(), self._due_s))
+
+    def _see(self, now_s: float) -> None:
+        """Each tick due in the window by now is as late as it is, those that a stall swallowed too: else a stall would
+        count once, however long it was (coordinated omission).
+        """
+        ticks = math.floor((now_s - self._due_s) / _TICK_S) + 1 if now_s >= self._due_s else 0
+        due_s = [self._due_s + n * _TICK_S for n in range(ticks)]
+        self._due_s += ticks * _TICK_S
+        if self._from is not None:
+            self._late_s += [now_s - due for due in due_s if due >= self._from[1]]
 
     @property
     def cpu_share(self) -> float | None:
