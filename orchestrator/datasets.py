@@ -10,15 +10,19 @@ from orchestrator.fields import Frozen, Range, located
 
 
 class Bell(Frozen):
-    """A distribution around `mean` with the standard deviation `std`, both in tokens, kept within [min, max]."""
+    """A distribution around `mean` with the standard deviation `std`, both in tokens, within [min, max].
 
-    #: Tokens.
+    A draw outside of them is drawn again, since cutting would heap lengths at the ends. That moves the mean where
+    [min, max] cuts more off on one side; you are told where it moves by more than 5 %.
+    """
+
+    #: Tokens, of the curve before anything is drawn again.
     mean: float = Field(gt=0)
-    #: Tokens.
+    #: Tokens, likewise.
     std: float = Field(ge=0)
-    #: Shorter draws become this.
+    #: Shorter draws are drawn again.
     min: int = Field(1, ge=1)
-    #: Longer draws become this; null: no bound.
+    #: Longer draws are drawn again; null: no bound.
     max: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import Any
 from launchers.sglang.model_files import NotLocal, find_model
 from launchers.simulated.profile import load_profile
 from orchestrator.benchmark.datasets.load import make_prompts, needs_tokenizer
-from orchestrator.benchmark.datasets.prompts import Prompts
+from orchestrator.benchmark.datasets.prompts import Prompts, mean_of_bell
 from orchestrator.benchmark.datasets.tokenizer import (
     BYTES_PER_TOKEN,
     ModelTokenizer,
@@ -18,11 +18,13 @@ from orchestrator.benchmark.datasets.tokenizer import (
     Tokenizer,
 )
 from orchestrator.config import SimulatedLauncher, SweepConfig
-from orchestrator.datasets import JSONL, RandomIds, SharedPrefix, ShareGPT, Text
+from orchestrator.datasets import JSONL, Lengths, RandomIds, SharedPrefix, ShareGPT, Text
 from orchestrator.workload import Workload
 from orchestrator.yaml_values import ConfigError
 
 _ALGORITHM = "speculative-algorithm"
+#: How far the mean of drawn lengths may be off the one that was written, relative, before it is told.
+_MEAN_OFF = 0.05
 #: Flags that say where a model is looked for.
 _WHERE = {"revision": "revision", "cache": "download-dir"}
 
@@ -111,6 +113,16 @@ def prompt_warnings(workload: Workload, flags: Mapping[str, Sequence[Any]]) -> t
             "NGRAM drafts from all text that the server has seen, and passages of the corpus overlap: it accepts more "
             "than it would of strangers' prompts. Take prompts of your own (jsonl, sharegpt)"
         )
+    for name in ("input_tokens", "output_tokens"):
+        lengths: Lengths | None = getattr(dataset, name, None)
+        bell = None if lengths is None else lengths.normal or lengths.lognormal
+        mean = None if lengths is None else mean_of_bell(lengths)
+        if bell is not None and mean is not None and abs(mean / bell.mean - 1) > _MEAN_OFF:
+            found.append(
+                f"workload.dataset.{name}: lengths have a mean of {mean:,.0f} tokens, not {bell.mean:,.0f}, since "
+                f"draws outside of {bell.min:,} to {bell.max or 'any'} are drawn again. Where the mean matters take a "
+                "smaller std, or bounds further off"
+            )
     return tuple(found)
 
 

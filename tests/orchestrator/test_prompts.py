@@ -127,6 +127,23 @@ def test_speculation_on_text_that_says_nothing_of_it_is_warned_about(
     assert word is None or word in warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [
+        ({"normal": {"mean": 512, "std": 400, "min": 256, "max": 1024}}, "a mean of 605 tokens, not 512"),
+        ({"normal": {"mean": 512, "std": 64, "min": 16, "max": 900}}, None),
+        ({"lognormal": {"mean": 512, "std": 400, "max": 700}}, "drawn again"),
+        ({"uniform": [1, 900]}, None),
+        (512, None),
+    ],
+)
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens"])
+def test_lengths_whose_limits_move_their_mean_are_warned_about(lengths: Any, told: str | None, name: str) -> None:
+    warnings = prompt_warnings(config({"kind": "text", name: lengths}).workload, {})
+    assert len(warnings) == (told is not None)
+    assert told is None or (f"workload.dataset.{name}: " in warnings[0] and told in warnings[0])
+
+
 def test_only_ids_drawn_at_random_have_to_fit_the_vocabulary() -> None:
     assert sent_ids(config({"kind": "random_ids", "vocab_size": 500}).workload) == 500
     assert sent_ids(config({"kind": "text"}).workload) == 0

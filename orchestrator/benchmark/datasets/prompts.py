@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist, fmean
 from typing import Any
 
 from orchestrator.datasets import Bell, Lengths
@@ -15,6 +16,9 @@ from orchestrator.datasets import Bell, Lengths
 #: What tells the levels of a study apart, each with prompts of its own.
 Key = int | str
 _DRAWS = 100
+_NORMAL = NormalDist()
+#: A share of draws inside the limits, below which so many lengths are drawn to know their mean.
+_RARE, _SAMPLE = 0.05, 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,35 @@ def draw(lengths: Lengths, seed: str) -> int:
         bell = lengths.normal
         return _within(bell, lambda: rng.normalvariate(bell.mean, bell.std))
     assert lengths.lognormal is not None, "checked when the file was read"
-    bell = lengths.lognormal
-    # The logarithm's parameters from the mean and the standard deviation of the lengths themselves.
+    center, spread = _logarithm(lengths.lognormal)
+    return _within(lengths.lognormal, lambda: rng.lognormvariate(center, spread))
+
+
+def mean_of_bell(lengths: Lengths) -> float | None:
+    """The mean in tokens of what `draw` gives of a bell curve, what is drawn again counted; None for another kind.
+
+    That of a normal, or lognormal, distribution cut off at [min, max], to which lengths are rounded: Johnson, Kotz and
+    Balakrishnan, Continuous Univariate Distributions, vol. 1, 13.10 and 14.
+    """
+    bell = lengths.normal or lengths.lognormal
+    if bell is None or not bell.std:
+        return None if bell is None else bell.mean
+    center, spread = (bell.mean, bell.std) if lengths.normal is not None else _logarithm(bell)
+    ends = (bell.min - 0.5, math.inf if bell.max is None else bell.max + 0.5)
+    a, b = (((end if lengths.normal is not None else math.log(end)) - center) / spread for end in ends)
+    inside = _NORMAL.cdf(b) - _NORMAL.cdf(a)
+    if inside < _RARE:
+        # Many a request runs out of draws, of which the formulas know nothing.
+        return fmean(draw(lengths, str(n)) for n in range(_SAMPLE))
+    if lengths.normal is not None:
+        return center + spread * (_NORMAL.pdf(a) - _NORMAL.pdf(b)) / inside
+    return bell.mean * (_NORMAL.cdf(b - spread) - _NORMAL.cdf(a - spread)) / inside
+
+
+def _logarithm(bell: Bell) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithm, from those of the lengths themselves."""
     variance = math.log1p((bell.std / bell.mean) ** 2)
-    center = math.log(bell.mean) - variance / 2
-    return _within(bell, lambda: rng.lognormvariate(center, math.sqrt(variance)))
+    return math.log(bell.mean) - variance / 2, math.sqrt(variance)
 
 
 def _within(bell: Bell, sample: Callable[[], float]) -> int:

@@ -16,7 +16,7 @@ import pytest
 from orchestrator.benchmark.datasets.files import FilePrompts
 from orchestrator.benchmark.datasets.load import make_prompts
 from orchestrator.benchmark.datasets.passages import BEGINNING_CHARS, Passages, corpus
-from orchestrator.benchmark.datasets.prompts import Order, Prompt, Prompts, draw
+from orchestrator.benchmark.datasets.prompts import Order, Prompt, Prompts, draw, mean_of_bell
 from orchestrator.benchmark.datasets.tokenizer import ModelTokenizer, SimulatedTokenizer, Tokens
 from orchestrator.datasets import JSONL, Lengths, SharedPrefix, ShareGPT, Text
 from orchestrator.workload import Workload
@@ -76,6 +76,30 @@ def test_limits_are_kept_and_lengths_do_not_heap_up_at_them() -> None:
     assert (min(cut), max(cut)) == (90, 130)
     assert cut.count(90) < 0.1 * len(cut)
     assert set(lengths(10, normal={"mean": 5, "std": 0})) == {5}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"normal": {"mean": 512, "std": 400, "min": 256, "max": 1024}},
+        {"normal": {"mean": 512, "std": 400}},
+        {"normal": {"mean": 512, "std": 64}},
+        {"normal": {"mean": 5, "std": 3, "min": 4, "max": 6}},
+        {"normal": {"mean": 512, "std": 0}},
+        {"lognormal": {"mean": 512, "std": 400, "max": 700}},
+        {"lognormal": {"mean": 512, "std": 300, "min": 400}},
+        # So far off that requests run out of draws.
+        {"normal": {"mean": 512, "std": 1e9, "min": 500, "max": 600}},
+    ],
+)
+def test_the_mean_that_is_told_is_the_one_that_is_drawn(kind: dict[str, Any]) -> None:
+    drawn = lengths(10_000, **kind)
+    assert mean_of_bell(Lengths(**kind)) == pytest.approx(statistics.mean(drawn), rel=0.02)
+
+
+def test_lengths_without_a_curve_have_no_mean_to_be_told() -> None:
+    assert mean_of_bell(Lengths(fixed=5)) is None
+    assert mean_of_bell(Lengths(uniform=(1, 5))) is None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 97, 1000])
