@@ -6,13 +6,11 @@ Each comparison counts what the two levels' own unrest and what starts of one se
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from orchestrator.analysis.finding import Finding, ladder_of, settings_text
-from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
+from orchestrator.analysis.noise import NoiseFloor, Value, geometric_mean, ratio_of
 from orchestrator.analysis.objectives import Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.winner import floor_of
@@ -162,8 +160,7 @@ def baseline_at(rows: Iterable[Row], concurrency: int) -> Value | None:
         return None
     widths = [_half_width(row) for row, _ in found]
     rates = [rate for _, rate in found]
-    mean = math.exp(fmean(map(math.log, rates))) if len(rates) > 1 else rates[0]
-    return Value(mean, max((w for w in widths if w is not None), default=None), len(found))
+    return Value(geometric_mean(rates), max((w for w in widths if w is not None), default=None), len(found))
 
 
 def number(value: float) -> str:
@@ -177,7 +174,9 @@ def percent(ratio: float) -> str:
 
 
 def _compared(row: Row, rate: float, base: Value, floor: NoiseFloor | None) -> Compared:
-    return Compared(row, rate, base.value, ratio_of(_value(row, rate), base, floor))
+    ratio = ratio_of(_value(row, rate), base, floor)
+    assert ratio is not None, "a throughput of 0 is not compared, see `Row.output_tokens_per_s`"
+    return Compared(row, rate, base.value, ratio)
 
 
 def _value(row: Row, rate: float) -> Value:

@@ -1,6 +1,7 @@
 """How far starts of one and the same setting lie apart, and what differences that leaves to be told. Pure.
 
-Everything is reckoned on logarithms, so that a spread is relative and the same at 30 and at 3,000 tok/s.
+Everything is reckoned on logarithms, so that a spread is relative and the same at 30 and at 3,000 tok/s. What is not
+above 0, such as a queue time of 0, has no logarithm and no ratio: of it nothing is told here, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from orchestrator.benchmark.intervals import Interval, student_t
 #: Degrees of freedom of a level's own half-width: batch means of eight batches at least, mostly of more.
 _WITHIN_FREEDOM = 20
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
+#: The largest logarithm that is turned back into a number: beyond, a float has no more room.
+_MOST = 700.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,12 @@ class NoiseFloor:
     @property
     def smallest_gain(self) -> float:
         """The relative difference of two single starts from which on one is told, at 95 %."""
-        return math.expm1(student_t(self.freedom) * self.sd * math.sqrt(2))
+        return math.expm1(min(_MOST, student_t(self.freedom) * self.sd * math.sqrt(2)))
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A measured value above 0 and half of its 95 % interval within its start; None where that is not known.
+    """A measured value and half of its 95 % interval within its start; None where that is not known.
 
     Of several starts of one setting: their geometric mean and the widest of their half-widths.
     """
@@ -62,18 +65,30 @@ class Value:
 
     @property
     def within_sd(self) -> float:
-        """Standard deviation of the logarithm, of the start's own unrest alone; 0 where it is not known."""
-        return (self.half_width or 0.0) / (_NORMAL_95 * self.value)
+        """Standard deviation of the logarithm, of the start's own unrest alone; 0 where it is not known or none."""
+        return (self.half_width or 0.0) / (_NORMAL_95 * self.value) if self.value > 0 else 0.0
+
+
+def log_ratio(value: float, base: float) -> float | None:
+    """log(value / base); None where one of them is not above 0, or is no finite number: they have no ratio."""
+    return math.log(value) - math.log(base) if 0 < value < math.inf and 0 < base < math.inf else None
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """0 where one of them is not above 0, as in the limit. Raises ValueError for none."""
+    if not values:
+        raise ValueError("no values, no mean")
+    return values[0] if len(values) == 1 else math.exp(fmean(map(math.log, values))) if min(values) > 0 else 0.0
 
 
 def noise_floor(starts: Iterable[Repeated]) -> NoiseFloor | None:
-    """From repeated starts; None where no setting was repeated.
+    """From repeated starts; None where no setting was repeated. A start whose value is not above 0 is left out.
 
     The residuals of log value = setting + round (least squares, two-way layout without interaction; Montgomery,
     Design and Analysis of Experiments, 4.1, randomized complete blocks): what all starts of a round have in common,
     such as a machine that is slower for an hour, is not noise between them.
     """
-    kept = list(starts)
+    kept = [start for start in starts if start.value > 0]
     settings = {s: i for i, s in enumerate(dict.fromkeys(start.setting for start in kept))}
     rounds = {r: i for i, r in enumerate(dict.fromkeys(start.round for start in kept if start.round is not None))}
     design = np.zeros((len(kept), len(settings) + len(rounds)))
@@ -90,34 +105,42 @@ def noise_floor(starts: Iterable[Repeated]) -> NoiseFloor | None:
     return NoiseFloor(math.sqrt(float(np.sum((logs - fitted) ** 2)) / freedom), freedom, within_sd)
 
 
-def ratio_of(value: Value, base: Value, floor: NoiseFloor | None) -> Interval:
-    """value / base with its 95 % interval.
+def ratio_of(value: Value, base: Value, floor: NoiseFloor | None) -> Interval | None:
+    """value / base with its 95 % interval; None where they have no ratio, see `log_ratio`.
 
     The variance of a start is the floor's, and what its level is more restless by than those that the floor was
     measured with. Without a floor it is only what the levels themselves show. Satterthwaite's degrees of freedom.
     """
+    centre = log_ratio(value.value, base.value)
+    if centre is None:
+        return None
     shared, usual = (0.0, 0.0) if floor is None else (floor.sd**2, floor.within_sd**2)
     from_floor = shared * (1 / value.starts + 1 / base.starts)
     from_levels = sum(max(0.0, side.within_sd**2 - usual) / side.starts for side in (value, base))
     variance = from_floor + from_levels
-    centre = math.log(value.value / base.value)
     if variance <= 0:
-        return Interval(math.exp(centre), math.exp(centre), math.exp(centre))
+        return _interval(centre, 0.0)
     doubt = from_levels**2 / _WITHIN_FREEDOM + (from_floor**2 / floor.freedom if floor else 0.0)
     half = student_t(max(1, math.floor(variance**2 / doubt))) * math.sqrt(variance)
-    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+    return _interval(centre, half)
+
+
+def _interval(centre: float, half: float) -> Interval:
+    """From logarithms."""
+    mean, low, high = (math.exp(min(_MOST, log)) for log in (centre, centre - half, centre + half))
+    return Interval(mean, low, high)
 
 
 def paired_ratio_of(pairs: Sequence[tuple[float, float]], floor: NoiseFloor) -> Interval:
     """Of (value, base) measured in rounds, one start each: the geometric mean of value / base and its 95 % interval.
 
-    `floor` is the one that these rounds are part of. Raises ValueError for no pair.
+    `floor` is the one that these rounds are part of. A pair that has no ratio (see `log_ratio`) is left out. Raises
+    ValueError where no pair has one.
     """
-    if not pairs:
+    logs = [log for value, base in pairs if (log := log_ratio(value, base)) is not None]
+    if not logs:
         raise ValueError("no pairs, no ratio")
-    centre = fmean(math.log(value / base) for value, base in pairs)
-    half = student_t(floor.freedom) * floor.sd * math.sqrt(2 / len(pairs))
-    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+    return _interval(fmean(logs), student_t(floor.freedom) * floor.sd * math.sqrt(2 / len(logs)))
 
 
 def rounds_needed(floor: NoiseFloor, gap: float, power: float) -> int:
@@ -132,4 +155,4 @@ def rounds_needed(floor: NoiseFloor, gap: float, power: float) -> int:
 def gap_found(floor: NoiseFloor, rounds: int, power: float) -> float:
     """The relative gap that so many rounds find with this probability: `rounds_needed` the other way round."""
     reach = student_t(floor.freedom) + NormalDist().inv_cdf(power)
-    return math.expm1(reach * floor.sd * math.sqrt(2 / rounds))
+    return math.expm1(min(_MOST, reach * floor.sd * math.sqrt(2 / rounds)))

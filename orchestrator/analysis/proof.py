@@ -9,7 +9,7 @@ from statistics import fmean
 
 from orchestrator.analysis.comparisons import number, percent
 from orchestrator.analysis.finding import Finding, settings_text
-from orchestrator.analysis.noise import Value, gap_found, ratio_of
+from orchestrator.analysis.noise import Value, gap_found, log_ratio, ratio_of
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, by_trial, metric_value
 from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
@@ -49,8 +49,9 @@ def _confirmed(found: Confirmation, trials: dict[int, list[Row]]) -> Finding:
         "flattery_percent": 100 * found.flattery,
         "settings": settings,
     }
-    searched = found.searched / found.searched_baseline
-    flattery = f"The search had told {number(found.searched)}, {percent(searched)} %"
+    flattery = f"The search had told {number(found.searched)} against {number(found.searched_baseline)}"
+    if (searched := log_ratio(found.searched, found.searched_baseline)) is not None:
+        flattery = f"The search had told {number(found.searched)}, {percent(math.exp(searched))} %"
     if found.verdict == "tie":
         gap = 100 * gap_found(found.floor, found.rounds, _POWER)
         text = (
@@ -91,7 +92,7 @@ def within_start(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     if first.half_width is None or second.half_width is None:
         return []
     ratio = ratio_of(second, first, None)
-    if ratio.holds(1.0):
+    if ratio is None or ratio.holds(1.0):
         return []
     text = (
         f"Measured twice in one start, the baseline gave {number(first.value)} and {number(second.value)} at "
@@ -108,7 +109,10 @@ def drift(rows: Sequence[Row], objective: Objective) -> list[Finding]:
         info, value = group[0].trial, metric_value(group, objective.metric)
         at = group[0].start.started_at
         if (info.role == "baseline" or info.repeats == 0) and value is not None and at is not None:
-            points.append((at.timestamp(), math.log(value)))
+            if (log := log_ratio(value, 1.0)) is None:
+                # A cost of 0 has none, and the starts that are left would tell another story.
+                return []
+            points.append((at.timestamp(), log))
     if len(points) < _FEWEST_POINTS:
         return []
     mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)

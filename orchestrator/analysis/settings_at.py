@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
-from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
+from orchestrator.analysis.noise import NoiseFloor, Value, geometric_mean, ratio_of
 from orchestrator.analysis.objectives import Metric, Objective
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.winner import floor_of
@@ -94,6 +92,5 @@ def along(rows: Sequence[Row], objective: Objective, ladder: Sequence[Load]) -> 
 
 
 def _mean(starts: Sequence[Value]) -> Value:
-    mean = math.exp(fmean(math.log(start.value) for start in starts))
     widths = [start.half_width for start in starts if start.half_width is not None]
-    return Value(mean if len(starts) > 1 else starts[0].value, max(widths, default=None), len(starts))
+    return Value(geometric_mean([start.value for start in starts]), max(widths, default=None), len(starts))

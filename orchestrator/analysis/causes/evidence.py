@@ -90,7 +90,9 @@ class Evidence:
 
     def against(self, row: Row, other: Row) -> Interval:
         """The throughput of two compared rows of one load, one over the other."""
-        return ratio_of(value_of(row), value_of(other), self.floor(users(row)))
+        ratio = ratio_of(value_of(row), value_of(other), self.floor(users(row)))
+        assert ratio is not None, "a throughput of 0 is not compared, see `Row.output_tokens_per_s`"
+        return ratio
 
     def settings(self, row: Row, *, speculation: bool = True, cap: bool = True) -> dict[str, Any]:
         """The settings that act: those asked for that the canonical configuration kept, values as canonical, without

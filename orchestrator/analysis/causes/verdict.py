@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 from orchestrator.analysis.causes.drafts import draft_tokens, most_tokens
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.comparisons import number, percent
-from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
+from orchestrator.analysis.noise import NoiseFloor, Value, geometric_mean, ratio_of
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, metric_value
 from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
@@ -59,12 +57,13 @@ class Judge:
         for group in self._evidence.trials.values():
             if group[0].trial.role in ("baseline", "sentinel") and group[0].outcome.state == "complete":
                 value = metric_value(group, metric)
+                # A cost of 0 has no ratio.
                 values += [value] if value else []
         first = self._evidence.trials.get(0, [])
         if not values or metric_value(first, metric) is None:
             return None
         widths = [_half_width(group, self._objective) for group in [first]]
-        return Value(math.exp(fmean(map(math.log, values))), widths[0], len(values))
+        return Value(geometric_mean(values), widths[0], len(values))
 
     def of(self, group: Sequence[Row]) -> Verdict:
         """The verdict on a complete trial's rows."""
@@ -77,9 +76,9 @@ class Judge:
         row = next(r for r in group if r.level is not None and r.level.load == metric.load)
         own = Value(score, _half_width(group, self._objective))
         figure = f"{number(score)} {self._unit} {at}"
-        # A cost of 0 has no ratio.
-        known = self._base is not None and score > 0 and trial.repeats != 0 and trial.trial != 0
-        gain = ratio_of(own, self._base, self._floor) if known and self._base is not None else None
+        gain = None
+        if self._base is not None and trial.repeats != 0 and trial.trial != 0:
+            gain = ratio_of(own, self._base, self._floor)
         accepted = row.level.metrics.accept_length if row.level and trial.speculative else None
         text = self._text(group, row, figure, gain)
         return Verdict(text, score, figure, gain, accepted, self._violated(group))
@@ -101,7 +100,11 @@ class Judge:
             of = "the baseline" if trial.repeats == 0 else f"trial {trial.repeats}"
             return f"round {trial.repeat} of the confirmation, {of} started afresh: {figure}"
         if gain is None:
-            return f"{figure}; no baseline to compare it with"
+            measured = metric_value(self._evidence.trials.get(0, []), self._objective.metric) is not None
+            why = (
+                "its ratio to the baseline's cannot be told, one is 0" if measured else "no baseline to compare it with"
+            )
+            return f"{figure}; {why}"
         at = self._objective.metric.load.label
         confirmed = self._confirmed.get(trial.trial)
         if confirmed is not None:

@@ -12,6 +12,8 @@ from orchestrator.analysis.noise import (
     Repeated,
     Value,
     gap_found,
+    geometric_mean,
+    log_ratio,
     noise_floor,
     paired_ratio_of,
     ratio_of,
@@ -104,3 +106,30 @@ def test_the_rounds_that_are_asked_for_find_the_gap_as_often_as_asked() -> None:
         return paired_ratio_of(pairs, floor).low > 1
 
     assert sum(found() for _ in range(1000)) / 1000 == pytest.approx(0.9, abs=0.04)
+
+
+@pytest.mark.parametrize("bad", [0.0, -3.0, math.inf, math.nan])
+def test_what_is_not_above_0_has_no_ratio_and_raises_nothing(bad: float) -> None:
+    floor = NoiseFloor(0.01, 4)
+    for one, other in ((bad, 2.0), (2.0, bad), (bad, bad)):
+        assert log_ratio(one, other) is None
+        assert ratio_of(Value(one, 1.0), Value(other, 1.0), floor) is None
+        assert ratio_of(Value(one), Value(other), None) is None
+    left = paired_ratio_of([(103.0, 100.0), (bad, 100.0), (103.0, 100.0), (103.0, bad)], floor)
+    assert left == paired_ratio_of([(103.0, 100.0)] * 2, floor)
+
+
+def test_a_start_of_0_is_no_start_of_the_floor_and_makes_a_mean_of_0() -> None:
+    starts = [Repeated(0, math.exp(x)) for x in (0.00, 0.02, -0.02)]
+    assert noise_floor([*starts, Repeated(0, 0.0), Repeated(0, -1.0)]) == noise_floor(starts)
+    assert noise_floor([Repeated(0, 0.0), Repeated(0, 0.0), Repeated(0, 1.0)]) is None
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert geometric_mean([2.0, 0.0]) == geometric_mean([2.0, -1.0]) == 0.0
+
+
+def test_a_spread_beyond_all_numbers_is_told_as_a_large_one() -> None:
+    floor = noise_floor([Repeated(0, 1e-300), Repeated(0, 1e300)])
+    assert floor is not None
+    ratio = ratio_of(Value(1e300), Value(1e-300), floor)
+    assert ratio is not None
+    assert all(map(math.isfinite, (ratio.mean, ratio.low, ratio.high, floor.smallest_gain, gap_found(floor, 1, 0.9))))

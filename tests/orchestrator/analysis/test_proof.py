@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,6 +16,7 @@ from orchestrator.analysis.winner import confirmations, winner
 from orchestrator.offered_load import Load
 
 Build = Callable[..., Row]
+MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
 SCORE = parse_objective("output_tokens_per_s@8")
 
 
@@ -128,3 +129,36 @@ def test_a_machine_that_drifts_is_told(build_row: Build) -> None:
     drift = found_of(rows([100.0, 98.1, 95.9, 94.0, 92.1]), "drift")
     assert "over 5 starts of the baseline output_tokens_per_s@8 moved by -8.0 % in 240 min" in drift.text
     assert not [f for f in findings(rows([100.0, 98.0, 101.0, 99.0, 100.5]), SCORE) if f.kind == "drift"]
+
+
+QUEUE = parse_objective("queue_time_ms@8")
+
+
+def queued(row: Row, ms: float, minute: int) -> Row:
+    assert row.level is not None
+    metrics = dataclasses.replace(row.level.metrics, queue_time_ms=ms)
+    started_at = (row.start.started_at or MOMENT) + timedelta(minutes=minute)
+    start = dataclasses.replace(row.start, started_at=started_at)
+    return dataclasses.replace(row, start=start, level=dataclasses.replace(row.level, metrics=metrics))
+
+
+@pytest.mark.parametrize("zeros", [{0}, {1}, {4}, set(range(5))])
+def test_a_queue_of_0_is_a_score_without_a_drift(build_row: Build, zeros: set[int]) -> None:
+    def starts(zeros: set[int]) -> list[Row]:
+        rows = [build_row(0, 8, role="baseline"), *(build_row(n, 8, role="sentinel", repeats=0) for n in range(1, 5))]
+        return [queued(row, 0.0 if n in zeros else 2.0 + n, 60 * n) for n, row in enumerate(rows)]
+
+    assert [f.kind for f in findings(starts(set()), QUEUE) if f.kind == "drift"] == ["drift"]
+    # Four are left of five, and tell another story.
+    assert [f.kind for f in findings(starts(zeros), QUEUE) if f.kind == "drift"] == []
+
+
+def test_a_search_whose_baseline_had_no_queue_tells_no_percent_of_it(build_row: Build) -> None:
+    rows = [
+        dataclasses.replace(r, level=queued(r, r.output_tokens_per_s or 0.0, 0).level) for r in study(build_row, STEADY)
+    ]
+    [first, *_] = [f for f in findings(rows, QUEUE) if f.kind.startswith("confirmed")]
+    assert "The search had told 108.0, +8.0 %." in first.text or "The search had told 110.0, +10.0 %." in first.text
+    rows[0] = queued(rows[0], 0.0, 0)
+    [first, *_] = [f for f in findings(rows, QUEUE) if f.kind.startswith("confirmed")]
+    assert "against 0.0." in first.text

@@ -176,4 +176,5 @@ def test_a_cost_that_is_0_has_no_gain_and_breaks_nothing(build_row: Build) -> No
     ]
     found = entries(rows, parse_objective("queue_time_ms@128"))
     assert [(e.score, e.gain_percent) for e in found] == [(4.0, None), (0.0, None), (0.0, None), (2.0, -50.0)]
+    assert "its ratio to the baseline's cannot be told, one is 0" in found[2].finding
     assert found[3].finding == "-50 % at C=128: better than the baseline, unconfirmed"
