@@ -267,6 +267,7 @@ class Node:
             retraction_events=retractions(told),
             repeated_prompts=None if self._prompts is None else repeated(self._prompts, record),
             client_limited=client_limit(metrics, workload),
+            gave_up=record.gave_up,
         )
         return level, record, look
 

@@ -38,6 +38,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None, *, details
         *server.failed_requests(rows),
         *server.warm_levels(rows),
         *server.client_limits(rows),
+        *server.unmeasured(rows),
         *server.repeated_prompts(rows),
         *server.counts(rows),
         *server.partial_acceptance(rows),

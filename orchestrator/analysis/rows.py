@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from orchestrator.analysis.objectives import Metric, valid
-from orchestrator.analysis.validity import CacheState, invalid_reason, server_failed
+from orchestrator.analysis.validity import CacheState, invalid_reason, server_failed, unmeasured
 from orchestrator.benchmark.counters import delta
 from orchestrator.benchmark.metrics import accept_rate
 from orchestrator.benchmark.records import Distribution, LevelMetrics
@@ -139,6 +139,8 @@ class MeasuredLevel:
     repeated_prompts: int | None = None
     #: Why the load generator was the limit, by the workload's limits; None where it was not.
     client_limited: str | None = None
+    #: Why the level was given up before its end, see `LevelRecord`; None where it was not.
+    gave_up: str | None = None
 
     @property
     def load(self) -> Load:
@@ -154,13 +156,18 @@ class MeasuredLevel:
     @property
     def server_failed(self) -> str | None:
         """Why the server itself is to blame that the level is invalid; None where it is not."""
-        return server_failed(self.metrics, self.counters_before, self.counters_after)
+        return server_failed(self.metrics, self.gave_up, self.counters_before, self.counters_after)
+
+    @property
+    def unmeasured(self) -> str | None:
+        """Why nothing was measured, though the level was not given up; None where something was."""
+        return unmeasured(self.metrics) if self.gave_up is None else None
 
     @property
     def invalid_reason(self) -> str | None:
         """Why the numbers may not be scored; None where they may."""
         return invalid_reason(
-            self.metrics, self.cache_state, self.client_limited, self.counters_before, self.counters_after
+            self.metrics, self.gave_up, self.cache_state, self.client_limited, self.counters_before, self.counters_after
         )
 
     @property

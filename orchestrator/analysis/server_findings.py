@@ -176,6 +176,17 @@ def client_limits(rows: Sequence[Row]) -> list[Finding]:
     return found
 
 
+def unmeasured(rows: Sequence[Row]) -> list[Finding]:
+    """Levels that ran to their end and measured nothing, for which no server is to blame."""
+    found = []
+    for row in rows:
+        if row.level is not None and (why := row.level.unmeasured) is not None:
+            label = row.level.load.label
+            text = f"Trial {row.trial.trial} at {label} has no figures: {why}."
+            found.append(Finding("unmeasured", text, {"trial": row.trial.trial, "level": label}))
+    return found
+
+
 def repeated_prompts(rows: Sequence[Row]) -> list[Finding]:
     """Levels that sent prompts again, which a prefix cache answers in part."""
     levels = {

@@ -2,7 +2,7 @@
 
 A level is invalid where what it measured is something else than the server under the load that was asked for: requests
 that failed, a prefix cache that held the prompts, the load generator at its own limit, a server that began anew, or
-one that was offered more than it can do.
+one that was offered more than it can do; and where it measured nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,19 @@ _FALLEN_BEHIND = 0.05
 
 
 def failed_share(metrics: LevelMetrics) -> float:
-    """Failed requests over all measured ones; 1 where there was none."""
-    return metrics.requests_failed / metrics.requests_total if metrics.requests_total else 1.0
+    """Failed requests over all measured ones; 0 where there was none."""
+    return metrics.requests_failed / metrics.requests_total if metrics.requests_total else 0.0
 
 
-def server_failed(metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
-    """Why the server is to blame that a level is invalid: it failed requests, or began anew. None where it is not."""
+def server_failed(
+    metrics: LevelMetrics, gave_up: str | None, before: Mapping[str, float], after: Mapping[str, float]
+) -> str | None:
+    """Why the server is to blame that a level is invalid: it failed requests, or began anew. None where it is not.
+
+    `gave_up` is why the level was given up, see `LevelRecord`; a level without measured requests blames nobody.
+    """
+    if gave_up is not None:
+        return f"the level was given up: {gave_up}"
     if failed_share(metrics) > MAX_FAILED_SHARE:
         first = f": {metrics.first_error}" if metrics.first_error else ""
         return f"{metrics.requests_failed} of {metrics.requests_total} requests failed{first}"
@@ -42,8 +49,22 @@ def server_failed(metrics: LevelMetrics, before: Mapping[str, float], after: Map
     return None if fell is None else f"the server was started anew within the level ({fell})"
 
 
+def unmeasured(metrics: LevelMetrics) -> str | None:
+    """Why nothing was measured, though the level ran to its end; None where something was."""
+    if metrics.requests_total:
+        return None
+    failed = f" (before, requests failed: {metrics.first_error})" if metrics.first_error else ""
+    if metrics.load.closed:
+        return f"no request was measured{failed}"
+    return (
+        f"no request's turn came within the window, between the end of the warm-up and level.max_s{failed}: give a "
+        "longer max_s, or more requests per second"
+    )
+
+
 def invalid_reason(
     metrics: LevelMetrics,
+    gave_up: str | None,
     state: CacheState,
     client_limited: str | None,
     before: Mapping[str, float],
@@ -51,12 +72,14 @@ def invalid_reason(
 ) -> str | None:
     """Why the level's numbers may not be compared, every reason there is; None where they may.
 
-    `client_limited` is what `client_limit` said. What is not known (of a file of an earlier version, or a level too
-    short to tell) is no reason, but for the cache.
+    `gave_up`: see `server_failed`. `client_limited` is what `client_limit` said. What is not known (of a file of an
+    earlier version, or a level too short to tell) is no reason, but for the cache.
     """
     found = []
-    if (failure := server_failed(metrics, before, after)) is not None:
+    if (failure := server_failed(metrics, gave_up, before, after)) is not None:
         found.append(failure)
+    if gave_up is None and (nothing := unmeasured(metrics)) is not None:
+        found.append(nothing)
     if state == "warm":
         found.append("prompts were in the prefix cache before")
     elif state == "unknown":

@@ -137,6 +137,7 @@ MEASUREMENTS = TableSchema(
         column("queue_time_ms", _REAL, "mean time in the server's queue, by its histogram", unit="ms"),
         column("invalid_reason", _TEXT, "why the level's numbers are not compared; null for a valid one"),
         column("client_limited", _TEXT, "of this, why the load generator was the limit"),
+        column("gave_up", _TEXT, "of this, why the level was given up before its end"),
         column("warmup_s", _REAL, "first request to the opening of the window", unit="s"),
         column("warmup_stable", _BOOL, "the rate was stable when the window opened; null where not asked"),
         column("ended_by", _TEXT, "what ended the window: requests, precise, max_requests or max_s"),

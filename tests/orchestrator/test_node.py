@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +21,13 @@ from launchers.sglang.launcher import SGLangLauncher
 from launchers.simulated.launcher import SimulatedLauncher
 from orchestrator import config as schema
 from orchestrator.analysis.agreement import PROMPTS, judged
+from orchestrator.analysis.rows import Row
 from orchestrator.benchmark.datasets.files import FilePrompts
 from orchestrator.benchmark.datasets.prompts import Prompts
+from orchestrator.benchmark.records import LevelRecord, RequestRecord
 from orchestrator.board import LevelReport, Stop
 from orchestrator.datasets import JSONL, RandomIds
-from orchestrator.node import NodeTrial
+from orchestrator.node import Node, NodeTrial
 from orchestrator.offered_load import Load
 from orchestrator.plan import Report, Reservation, StudyContext, TrialPlan
 from orchestrator.workload import Level, Workload
@@ -300,6 +303,25 @@ def test_a_server_that_hangs_under_load_fails_its_trial_and_is_stopped(run: Run)
     assert start is not None
     assert start.stop_report is not None
     assert start.stop_report["proven"] is True
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kind"),
+    [((None,) * 4 + ("connect",) * 2, "requests_failed"), (("connect",) * 2, "server_unreachable"), ((), None)],
+)
+def test_a_level_that_was_given_up_fails_the_trial_of_a_server_that_lives(
+    build_row: Callable[..., Row], kinds: Sequence[str | None], kind: str | None
+) -> None:
+    gave_up = "2 requests in a row failed" if kinds else None
+    requests = tuple(RequestRecord(n, 0, False, 0.0, 1.0, error_kind=kind) for n, kind in enumerate(kinds))
+    record = LevelRecord(Load(4), requests, None, (0.0, 1.0), True, gave_up)
+    # Less than 1 % failed.
+    level = dataclasses.replace(
+        build_row(1, 4, failed=2 if kinds else 0, total=2000 if kinds else 0).level, gave_up=gave_up
+    )
+    outcome = Node.__new__(Node).failure(SimpleNamespace(alive=lambda: True), level, record)
+    assert (outcome and outcome.failure_kind) == kind
+    assert kind is None or (outcome and gave_up and gave_up in (outcome.failure_message or ""))
 
 
 @pytest.mark.real_sglang

@@ -38,7 +38,10 @@ RATE = Load(request_rate=2.0)
     ("load", "figures", "more", "says"),
     [
         (8, {"requests_failed": 1, "requests_total": 24, "first_error": "boom"}, {}, "1 of 24 requests failed: boom"),
-        (8, {"requests_total": 0}, {}, "0 of 0 requests failed"),
+        (8, {"requests_failed": 0, "requests_total": 0}, {}, "no request was measured"),
+        (RATE, {"requests_failed": 0, "requests_total": 0}, {}, "no request's turn came within the window"),
+        # A thousand successes hide eight failures in a row.
+        (8, {"requests_failed": 8, "requests_total": 1008}, {"gave_up": "8 requests in a row failed"}, "given up: 8"),
         (8, {"client_cpu_share": 0.97}, {}, "it used 0.97 of its core"),
         (8, {"client_lag_ms": 81.0}, {}, "event loop ran 81 ms late"),
         (RATE, {"send_lag_ms_p99": 51.0}, {}, "it sent 51 ms late"),
@@ -113,6 +116,20 @@ def test_a_limit_of_ours_is_told_as_such_and_does_not_count_against_the_server(b
     assert [f.text for f in found] == [
         "Trial 1 at C=8 is not compared: the load generator was the limit: it used 0.97 of its core."
     ]
+
+
+def test_a_level_without_a_request_is_not_the_servers_failure_and_is_told(build_row: Build) -> None:
+    row = changed(build_row(1, RATE), {"requests_failed": 0, "requests_total": 0, "first_error": "boom"})
+    assert level(row).server_failed is None
+    [found] = [f for f in findings([build_row(0, 8, 100.0, role="baseline"), row]) if f.kind == "unmeasured"]
+    assert found.text.startswith("Trial 1 at 2 req/s has no figures: no request's turn came")
+    assert "boom" in found.text
+
+
+def test_a_level_that_was_given_up_is_the_servers_failure_alone(build_row: Build) -> None:
+    row = changed(build_row(1, 8), {"requests_failed": 0, "requests_total": 0}, gave_up="8 requests in a row failed")
+    assert level(row).server_failed == level(row).invalid_reason == "the level was given up: 8 requests in a row failed"
+    assert [f for f in findings([row]) if f.kind == "unmeasured"] == []
 
 
 def test_metrics_of_users_gpus_and_speculation_are_scored_as_well(build_row: Build) -> None:

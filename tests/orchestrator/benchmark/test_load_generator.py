@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from stream_server import Answer, StreamServer, completion, event, good, good_answer, stream
 
-from orchestrator.analysis.validity import client_limit
+from orchestrator.analysis.validity import client_limit, invalid_reason, server_failed
 from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
@@ -319,6 +319,7 @@ def test_a_server_that_dies_in_the_middle_is_given_up() -> None:
     record: LevelRecord = run(story())
     assert not record.unreachable
     assert record.gave_up is not None
+    assert record.gave_up in (server_failed(level_metrics(record), record.gave_up, {}, {}) or "")
     assert sum(r.succeeded for r in record.requests) == 40
     assert level_metrics(record).requests_failed >= 12
 
@@ -450,6 +451,17 @@ def test_an_open_loop_sends_each_request_at_its_turn_whatever_the_server_does() 
     assert metrics.offered_requests_per_s == pytest.approx(200, rel=0.05)
     assert metrics.send_lag_ms_p99 is not None
     assert record.conduct.ended_by == "requests"
+
+
+def test_an_open_loop_whose_turns_are_too_rare_measures_nothing_and_blames_no_server() -> None:
+    """The first turn comes before the window opens, the second after it has to be closed."""
+    arrivals = {"kind": "constant"}
+    asked = workload(request_rate=(1.0,), arrivals=arrivals, warmup_requests_per_user=0, max_s=0.3)
+    record, server = level_of(good, asked, Load(request_rate=1.0))
+    metrics = level_metrics(record)
+    assert (server.arrived, metrics.requests_total, record.gave_up) == (1, 0, None)
+    assert server_failed(metrics, record.gave_up, {}, {}) is None
+    assert "no request's turn came" in (invalid_reason(metrics, None, "flushed", None, {}, {}) or "")
 
 
 def test_an_open_loop_warms_up_as_long_as_an_answer_takes() -> None:

@@ -208,8 +208,9 @@ FOURTH = {
     "send_lag_ms_p99",
     *(f"{who}_{what}" for who in ("counter", "client") for what in ("requests", "prompt_tokens", "output_tokens")),
 }
+#: And the fifth.
+FIFTH = {"gave_up", "in_flight_at_open", "in_flight_at_close"}
 REQUESTS_SECOND = {"request_rate", "level_repeat", "targeted_s", "reasoning_tokens"}
-FIFTH = {"in_flight_at_open", "in_flight_at_close"}
 LATER = SECOND["orchestrator.measurements"] | THIRD | FOURTH | FIFTH
 
 
