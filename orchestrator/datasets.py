@@ -133,7 +133,8 @@ class ShareGPT(Frozen):
     output_tokens: Annotated[Lengths | None, BeforeValidator(lambda v: None if v is None else _lengths(v))] = None
     #: Longer questions are left out.
     max_input_tokens: int | None = Field(None, ge=1)
-    #: Prompts may come again within a level; else a file with too few is refused.
+    #: Prompts may come again within a level; else a file with too few distinct ones is refused, and a level ends with
+    #: the last of them.
     reuse: bool = False
     #: Of the draws.
     seed: int = 0
@@ -147,7 +148,8 @@ class JSONL(Frozen):
     path: str = Field(min_length=1)
     #: Of lines that have none of their own.
     output_tokens: TokenLengths = _OUTPUT
-    #: Prompts may come again within a level; else a file with too few is refused.
+    #: Prompts may come again within a level; else a file with too few distinct ones is refused, and a level ends with
+    #: the last of them.
     reuse: bool = False
     #: Of the draws.
     seed: int = 0

@@ -32,7 +32,7 @@ from launchers.sglang.failures import retractions
 from launchers.sglang.readback import ReadBack, changes
 from orchestrator import readback
 from orchestrator.analysis.rows import MeasuredLevel, Outcome, StartInfo
-from orchestrator.analysis.validity import cache_state, client_limit
+from orchestrator.analysis.validity import allowed_share, cache_state, client_limit
 from orchestrator.attention import Attention
 from orchestrator.benchmark import loop
 from orchestrator.benchmark.counters import flush_cache
@@ -260,7 +260,13 @@ class Node:
             metrics=metrics,
             measured_at=datetime.now(UTC),
             level_wall_s=time.monotonic() - began,
-            cache_state=cache_state(flush, metrics, record.counters_before, record.counters_after),
+            cache_state=cache_state(
+                flush,
+                metrics,
+                record.counters_before,
+                record.counters_after,
+                allowed_share(record, self._prompts, workload.api),
+            ),
             counters_before=record.counters_before,
             counters_after=record.counters_after,
             level_changes=changes(told),

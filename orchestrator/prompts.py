@@ -9,6 +9,8 @@ from typing import Any
 
 from launchers.sglang.model_files import NotLocal, find_model
 from launchers.simulated.profile import load_profile
+from orchestrator.analysis.validity import MAX_CACHED_SHARE
+from orchestrator.benchmark.datasets.files import FilePrompts
 from orchestrator.benchmark.datasets.load import make_prompts, needs_tokenizer
 from orchestrator.benchmark.datasets.prompts import Prompts, mean_of_bell
 from orchestrator.benchmark.datasets.tokenizer import (
@@ -57,19 +59,31 @@ def fewest_requests(workload: Workload) -> int:
 
 
 def _check_enough(workload: Workload, prompts: Prompts) -> None:
+    """Raises ConfigError where prompts would have to come again; warns of what is asked for and costs no prefill."""
     dataset, needed = workload.dataset, fewest_requests(workload)
-    if prompts.unique is None or prompts.unique >= needed or not isinstance(dataset, JSONL | ShareGPT):
-        return
-    if not dataset.reuse:
-        raise ConfigError(
-            f"workload.dataset: {dataset.path} holds {prompts.unique:,} usable prompts, and the largest level sends "
-            f"{needed:,} at least; one that comes again is found in the prefix cache and costs no prefill. Give more "
-            "prompts, measure less (workload.concurrency, workload.level), or say `reuse: true`"
+    named = dataset.path if isinstance(dataset, JSONL | ShareGPT) else dataset.kind
+    if prompts.unique is not None and prompts.unique < needed:
+        holds = f"{named} holds {prompts.unique:,} distinct prompts"
+        if isinstance(prompts, FilePrompts) and prompts.held > prompts.unique:
+            holds += f" ({prompts.held:,} with those that stand there more than once)"
+        if not prompts.reuse:
+            more = "Give more prompts, measure less (workload.concurrency, workload.level), or say `reuse: true`"
+            if not isinstance(prompts, FilePrompts):
+                more = "Measure less (workload.concurrency, workload.level), or take prompts of your own (jsonl)"
+                if isinstance(dataset, RandomIds):
+                    more = "Take a larger vocab_size or longer input_tokens, or measure less (workload.level)"
+            raise ConfigError(
+                f"workload.dataset: {holds}, and the largest level sends {needed:,} at least; one that comes again is "
+                f"found in the prefix cache and costs no prefill. {more}"
+            )
+        prompts.warnings += (
+            f"{holds} for {needed:,} requests and more: those that come again are found in the prefix cache",
         )
-    prompts.warnings += (
-        f"{dataset.path} holds {prompts.unique:,} prompts for {needed:,} requests and more: those that come again are "
-        "found in the prefix cache",
-    )
+    if isinstance(prompts, FilePrompts) and prompts.shared > MAX_CACHED_SHARE:
+        prompts.warnings += (
+            f"of the text of {named} {100 * prompts.shared:.0f} % stands at the beginning of another prompt too: so "
+            "much may come out of the prefix cache and cost no prefill",
+        )
 
 
 def _tokenizer(config: SweepConfig, folder: Path, inherited: Mapping[str, str]) -> tuple[Tokenizer | None, str | None]:

@@ -40,6 +40,7 @@ def findings(rows: Iterable[Row], objective: Objective | None = None, *, details
         *server.client_limits(rows),
         *server.unmeasured(rows),
         *server.repeated_prompts(rows),
+        *server.used_up_prompts(rows),
         *server.counts(rows),
         *server.partial_acceptance(rows),
         *server.leftovers(rows),

@@ -203,11 +203,28 @@ def repeated_prompts(rows: Sequence[Row]) -> list[Finding]:
     return [Finding("repeated_prompts", text, {"levels": list(levels)})]
 
 
+def used_up_prompts(rows: Sequence[Row]) -> list[Finding]:
+    """Levels that ended where their prompts did, before their throughput was known as well as asked."""
+    levels = [
+        (row.trial.trial, row.level.load.label)
+        for row in rows
+        if row.level is not None and row.level.metrics.ended_by == "prompts"
+    ]
+    if not levels:
+        return []
+    text = (
+        f"{len(levels)} level(s) ended where the dataset's prompts did, none of which is sent twice: their throughput "
+        f"is known less well than asked ({trials_text({trial for trial, _ in levels})}). More prompts would tell, or "
+        "fewer requests (workload.level)."
+    )
+    return [Finding("prompts_used_up", text, {"levels": levels})]
+
+
 def warm_levels(rows: Sequence[Row]) -> list[Finding]:
     """Levels that did not begin with a cache known to be cold."""
     found = []
     for state, text in (
-        ("warm", "began with prompts in the prefix cache; their numbers are not compared"),
+        ("warm", "found prompts in the prefix cache that were there before; their numbers are not compared"),
         ("unknown", "began with a prefix cache of which nothing is known; their numbers are not compared"),
         ("unique", "began without a confirmed flush of the prefix cache, but found nothing in it"),
     ):

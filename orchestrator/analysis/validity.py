@@ -12,16 +12,20 @@ from collections.abc import Mapping
 from typing import Literal
 
 from orchestrator.benchmark.counters import Flush, delta, restarted
-from orchestrator.benchmark.records import LevelMetrics
-from orchestrator.workload import Workload
+from orchestrator.benchmark.datasets.prompts import Prompts
+from orchestrator.benchmark.records import LevelMetrics, LevelRecord
+from orchestrator.workload import Api, Workload
 
-#: flushed: the flush was confirmed (status 200 while idle); unique: it was not, but (almost) no prompt token was found
-#: cached; warm: some were; unknown: the flush was not confirmed, and nobody tells what was cached.
+#: warm: more prompt tokens were found cached than the workload has in common, flush or not; flushed: the flush was
+#: confirmed (status 200 while idle); unique: it was not, but no more was found cached than that; unknown: the flush was
+#: not confirmed, and nobody tells what was cached.
 CacheState = Literal["flushed", "unique", "warm", "unknown"]
 
-#: Above this share of prompt tokens found in the prefix cache, a level that no confirmed flush preceded is warm:
-#: prompts share no more than the tokens they begin with.
+#: Above this share of prompt tokens found in the prefix cache a level is warm, beyond what its workload has in common:
+#: prompts share no more than the tokens they begin with, which are so many where they are short, and in a chat those of
+#: the template's own words before them too.
 MAX_CACHED_SHARE = 0.05
+_BEGINNING_TOKENS, _TEMPLATE_TOKENS = 8, 128
 #: Above this share of failed requests a level's numbers describe the failures: what is refused costs no time.
 MAX_FAILED_SHARE = 0.01
 #: Of an open loop's requests, by how many the number in flight may grow.
@@ -51,6 +55,8 @@ def server_failed(
 
 def unmeasured(metrics: LevelMetrics) -> str | None:
     """Why nothing was measured, though the level ran to its end; None where something was."""
+    if metrics.ended_by == "prompts" and metrics.window_s is None:
+        return "its prompts were used up before it had warmed up: give more of them, or measure less (workload.level)"
     if metrics.requests_total:
         return None
     failed = f" (before, requests failed: {metrics.first_error})" if metrics.first_error else ""
@@ -81,7 +87,9 @@ def invalid_reason(
     if gave_up is None and (nothing := unmeasured(metrics)) is not None:
         found.append(nothing)
     if state == "warm":
-        found.append("prompts were in the prefix cache before")
+        share = cached_share(metrics, before, after)
+        told = "" if share is None else f": {100 * share:.0f} % of their tokens were found there"
+        found.append(f"prompts were in the prefix cache before{told}")
     elif state == "unknown":
         found.append("the flush of the prefix cache was not confirmed, and the server does not tell what was cached")
     if client_limited is not None:
@@ -124,19 +132,55 @@ def client_limit(metrics: LevelMetrics, workload: Workload) -> str | None:
 
 
 def cache_state(
-    flush: Flush, metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]
+    flush: Flush,
+    metrics: LevelMetrics,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    allowed: float = MAX_CACHED_SHARE,
 ) -> CacheState:
     """State of the prefix cache before a level, from the flush and from what the level found cached.
 
-    The answers tell cached tokens where the server reports them, its counters otherwise.
+    `allowed` is the share of prompt tokens that it may find: see `allowed_share`.
     """
+    share = cached_share(metrics, before, after)
+    if share is not None and share > allowed:
+        return "warm"
     if flush == "flushed":
         return "flushed"
+    return "unknown" if share is None else "unique"
+
+
+def cached_share(metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """Share of the prompt tokens that were found cached; None where nobody tells.
+
+    The answers tell cached tokens where the server reports them, its counters otherwise.
+    """
     cached: float | None = metrics.cached_tokens
     prompt: float | None = metrics.prompt_tokens
     if cached is None:
         cached = delta(before, after, "cached_tokens_total")
         prompt = delta(before, after, "prompt_tokens_total")
-    if cached is None or not prompt:
-        return "unknown"
-    return "warm" if cached / prompt > MAX_CACHED_SHARE else "unique"
+    return None if cached is None or not prompt else cached / prompt
+
+
+def allowed_share(record: LevelRecord, prompts: Prompts | None, api: Api) -> float:
+    """The share of prompt tokens that a level may find cached though it began cold: what its prompts have in common by
+    themselves (a shared prefix, or that of a file), those that came again as `reuse` asks, and their first tokens.
+    """
+    measured = [r for r in record.requests if r.succeeded and not r.warmup and r.prompt_tokens]
+    tokens = sum(r.prompt_tokens or 0 for r in measured)
+    if not tokens:
+        return MAX_CACHED_SHARE
+    expected = 0.0
+    if prompts is not None:
+        again = math.inf if prompts.unique is None else prompts.unique
+        expected = (
+            sum((1.0 if r.index >= again else prompts.shared) * (r.prompt_tokens or 0) for r in measured) / tokens
+        )
+    beginning = _BEGINNING_TOKENS
+    if api == "chat":
+        # What every prompt found is the template's, within reason; where answers do not tell it, as much as that.
+        beginning += min(
+            _TEMPLATE_TOKENS, *(_TEMPLATE_TOKENS if r.cached_tokens is None else r.cached_tokens for r in measured)
+        )
+    return expected + max(MAX_CACHED_SHARE, beginning * len(measured) / tokens)

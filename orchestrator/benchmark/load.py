@@ -114,6 +114,8 @@ class _Level(ABC):
         self._clock = clock
         # The first wave is made beforehand, so that all users start together.
         self._supply = itertools.chain(list(itertools.islice(supply, load.concurrency or 1)), supply)
+        #: The one that is sent next; None where none is left.
+        self._next = next(self._supply, None)
         self._failures = FailureWatch(load.concurrency or 1)
         self._watch = ClientWatch()
         self._records: list[RequestRecord] = []
@@ -151,6 +153,12 @@ class _Level(ABC):
             everything.result()
         self._client.settle()
         on_progress(self._progress())
+
+    def _pop(self) -> PreparedRequest:
+        """The next request; there is one."""
+        request, self._next = self._next, next(self._supply, None)
+        assert request is not None, "asked for only where one is left"
+        return request
 
     def _follow(self) -> None:
         self._watch.follow(self.schedule.opened_s is not None, self.schedule.closed_s is not None)
@@ -226,19 +234,19 @@ class _Users(_Level):
     async def _user(self, user: int) -> None:
         schedule, clock = self.schedule, self._clock
         failures = sent = 0
-        while schedule.warm_up_again(sent, clock()):
+        while self._next is not None and schedule.warm_up_again(sent, clock()):
             sent += 1
-            failures = await self._one(user, True, failures)
+            failures = await self._one(self._pop(), user, True, failures)
         schedule.leave_warmup(clock())
         self._follow()
-        while schedule.take(clock()):
-            failures = await self._one(user, False, failures)
+        while schedule.take(clock(), self._next is not None):
+            failures = await self._one(self._pop(), user, False, failures)
         self._follow()
 
-    async def _one(self, user: int, warmup: bool, failures: int) -> int:
+    async def _one(self, request: PreparedRequest, user: int, warmup: bool, failures: int) -> int:
         """Send one request; the count of failures in a row after it."""
         await self._client.turn()
-        ending = await self._client.send(next(self._supply), user=user, warmup=warmup, deliver=self._keep)
+        ending = await self._client.send(request, user=user, warmup=warmup, deliver=self._keep)
         if ending.succeeded:
             return 0
         # A dead server answers at once: without a pause its users would spin.
@@ -267,11 +275,11 @@ class _Arrivals(_Level):
                 targeted_s = begun_s + turn_s
                 # Also where it is late: the answers are to be read meanwhile.
                 await asyncio.sleep(max(0.0, targeted_s - clock()))
-                if not self.schedule.take(targeted_s):
+                if not self.schedule.take(targeted_s, self._next is not None):
                     break
                 # Without a place the request is late, and those behind it too: the lag tells.
                 await self._places.acquire()
-                requests_open.create_task(self._one(next(self._supply), targeted_s))
+                requests_open.create_task(self._one(self._pop(), targeted_s))
             self._follow()
 
     async def _one(self, request: PreparedRequest, targeted_s: float) -> None:

@@ -9,8 +9,9 @@ from orchestrator.benchmark.precision import Precision, Series, Stability
 from orchestrator.benchmark.records import RequestRecord
 from orchestrator.workload import Level
 
-#: What ended a level's window: its fixed number of requests, the precision reached, or one of the limits.
-Ending = Literal["requests", "precise", "max_requests", "max_s"]
+#: What ended a level's window: its fixed number of requests, the precision reached, one of the limits, or that no
+#: prompt was left that had not been sent.
+Ending = Literal["requests", "precise", "max_requests", "max_s", "prompts"]
 
 #: Failures in a row after which a level is given up, for each user and at least.
 _FAILURES_PER_USER, _FAILURES_MIN = 3, 8
@@ -123,8 +124,10 @@ class ClosedSchedule(Schedule):
         self._issued = in_flight
         self._edges_s, self._answers = [], 0
 
-    def take(self, now_s: float) -> bool:
-        """Whether a user past its warm-up starts a request now; once refused, always refused."""
+    def take(self, now_s: float, left: bool = True) -> bool:
+        """Whether a user past its warm-up starts a request now; once refused, always refused. `left`: whether there is
+        a prompt for it.
+        """
         if self.closed_s is not None:
             return False
         if self._answers % self._concurrency == 0 and now_s > max(self._edges_s, default=-math.inf):
@@ -132,6 +135,8 @@ class ClosedSchedule(Schedule):
         self._answers += 1
         # Before the window opens bounded by the warm-up, which ends after max_s.
         self.ended_by = None if self.opened_s is None else self._ending(now_s, now_s - self.opened_s)
+        if self.ended_by is None and not left:
+            self.ended_by = "prompts"
         if self.ended_by is None:
             self._issued += 1
             return True
@@ -213,17 +218,22 @@ class OpenSchedule(Schedule):
         latest = self._took_s[-max(1, len(self._took_s) // 4) :]
         return math.fsum(latest) / len(latest) if latest else 0.0
 
-    def take(self, targeted_s: float) -> bool:
-        """Whether the request whose turn comes at `targeted_s` is sent; once refused, always refused."""
+    def take(self, targeted_s: float, left: bool = True) -> bool:
+        """Whether the request whose turn comes at `targeted_s` is sent; once refused, always refused. `left`: whether
+        there is a prompt for it.
+        """
         if self.closed_s is not None:
             return False
-        if self.opened_s is None or targeted_s < self.opened_s:
+        warming = self.opened_s is None or targeted_s < self.opened_s
+        if warming and left:
             return True
-        elapsed_s = targeted_s - self.opened_s
+        elapsed_s = 0.0 if warming or self.opened_s is None else targeted_s - self.opened_s
         if elapsed_s >= self._level.max_s:
             self.ended_by = "max_s"
         elif self._taken >= self.planned and elapsed_s >= self._least_s:
             self.ended_by = "requests"
+        elif not left:
+            self.ended_by = "prompts"
         if self.ended_by is not None:
             self.closed_s = self._last_s
             return False

@@ -1,4 +1,4 @@
-"""The requests of a level, ready to send: seeded, every prompt unique."""
+"""The requests of a level, ready to send: seeded, every prompt unique unless the workload asks for reuse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class PreparedRequest:
 def requests(
     workload: Workload, key: Key, model: str = "default", prompts: Prompts | None = None
 ) -> Iterator[PreparedRequest]:
-    """Endless requests of the level `key`; the same arguments give the same ones, byte for byte.
+    """The requests of the level `key`; the same arguments give the same ones, byte for byte. They end where the prompts
+    do, see `Prompts.level`.
 
     `prompts` is what `make_prompts` made of the workload's dataset; None: made here, lengths by estimate.
     """

@@ -140,7 +140,7 @@ MEASUREMENTS = TableSchema(
         column("gave_up", _TEXT, "of this, why the level was given up before its end"),
         column("warmup_s", _REAL, "first request to the opening of the window", unit="s"),
         column("warmup_stable", _BOOL, "the rate was stable when the window opened; null where not asked"),
-        column("ended_by", _TEXT, "what ended the window: requests, precise, max_requests or max_s"),
+        column("ended_by", _TEXT, "what ended the window: requests, precise, max_requests, max_s or prompts"),
         column("client_cpu_share", _REAL, "CPU seconds of the load generator per second of the window; 1 is a core"),
         column("client_lag_ms", _REAL, "lateness of the load generator's event loop, p99", unit="ms"),
         column("counter_requests", _INT, "finished in the level whole, warm-up included, by the server's counters"),

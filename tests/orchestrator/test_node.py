@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import re
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -180,12 +182,25 @@ def test_a_trial_tells_what_really_ran(run: Run) -> None:
 
 
 def test_the_drivers_prompts_are_sent_and_those_that_came_again_are_counted(run: Run) -> None:
-    prompts = FilePrompts(JSONL(path="of the driver"), [(f"aaaa bbbb {n}", 5) for n in range(7)])
+    prompts = FilePrompts(JSONL(path="of the driver", reuse=True), [(f"{n}aaa bbbb cccc", 5) for n in range(7)])
     _, board = run(prompts=prompts)
     for report, requests in zip(board.levels, (1 * 3, 4 * 3), strict=True):
         assert set(report.requests["prompt_tokens"].to_pylist()) == {3}
         assert set(report.requests["output_tokens"].to_pylist()) == {5}
         assert report.level.repeated_prompts == max(0, requests - 7)
+        # What comes again is found in the cache, as was asked for.
+        assert (report.level.cache_state, report.level.invalid_reason) == ("flushed", None)
+
+
+def test_a_level_that_finds_its_prompts_in_the_cache_is_warm_though_the_flush_was_confirmed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FilePrompts, "level", lambda self, key: (self.prompt(key, n % 2) for n in itertools.count()))
+    words = "aaaa " * 40
+    _, board = run(prompts=FilePrompts(JSONL(path="x"), [(f"{n}aaa {words}", 5) for n in range(50)]))
+    for report in board.levels:
+        assert report.level.cache_state == "warm"
+        assert re.search(r"[4-9]\d % of their tokens were found there", report.level.invalid_reason or "")
 
 
 def test_only_levels_that_are_not_on_disk_are_measured(run: Run) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launchers.simulated.tokens import encode
+from orchestrator.benchmark.datasets.passages import Passages
 from orchestrator.config import SweepConfig
 from orchestrator.prompts import fewest_requests, load_prompts, prompt_warnings, sent_ids
 from orchestrator.yaml_values import ConfigError
@@ -100,10 +101,45 @@ def test_without_the_package_lengths_are_estimated_too(tmp_path: Path, monkeypat
 def test_a_file_with_fewer_prompts_than_a_level_sends_is_refused_unless_reuse_is_asked_for(tmp_path: Path) -> None:
     dataset = write(tmp_path, 11)
     assert fewest_requests(config(dataset).workload) == 12
-    with pytest.raises(ConfigError, match=r"p\.jsonl holds 11 usable prompts.*sends 12 at least.*reuse: true"):
+    with pytest.raises(ConfigError, match=r"p\.jsonl holds 11 distinct prompts, .*sends 12 at least.*reuse: true"):
         load_prompts(config(dataset), tmp_path)
     assert "those that come again" in load_prompts(config(dataset | {"reuse": True}), tmp_path).warnings[0]
     assert load_prompts(config(write(tmp_path, 12)), tmp_path).warnings == ()
+
+
+def test_copies_of_a_prompt_are_one_prompt(tmp_path: Path) -> None:
+    dataset = write(tmp_path, 11)
+    text = (tmp_path / "p.jsonl").read_text()
+    (tmp_path / "p.jsonl").write_text(text * 100)
+    match = r"holds 11 distinct prompts \(1,100 with those .* more than once\), and the largest level sends 12 at least"
+    with pytest.raises(ConfigError, match=match):
+        load_prompts(config(dataset), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        ({"kind": "random_ids", "input_tokens": 3, "vocab_size": 2}, "random_ids holds 8 distinct prompts.*vocab_size"),
+        ({"kind": "text"}, r"text holds 13 distinct prompts.*prompts of your own \(jsonl\)"),
+        ({"kind": "shared_prefix"}, "shared_prefix holds 13 distinct prompts"),
+    ],
+)
+def test_too_few_prompts_of_any_kind_are_refused(
+    dataset: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Passages, "count", 13)
+    fits = {"level": {"requests_per_user": 1}}
+    assert load_prompts(config(dataset, workload=fits), tmp_path).unique in (8, 13)
+    with pytest.raises(ConfigError, match=says):
+        load_prompts(config(dataset, workload={"level": {"requests_per_user": 3}}), tmp_path)
+
+
+def test_what_the_prompts_of_a_file_have_in_common_is_told(tmp_path: Path) -> None:
+    dataset = write(tmp_path, 12)
+    lines = [json.dumps({"prompt": "s" * 90 + str(n)[::-1]}) for n in range(10, 22)]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    (warning,) = load_prompts(config(dataset), tmp_path).warnings
+    assert "of the text of p.jsonl 98 % stands at the beginning of another prompt too" in warning
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.benchmark.datasets.passages import BEGINNING_CHARS
 from orchestrator.benchmark.datasets.prompts import Key, Order, Prompt, Prompts, draw
+from orchestrator.benchmark.datasets.sharing import share_in_common
 from orchestrator.benchmark.datasets.tokenizer import BYTES_PER_TOKEN, Tokenizer
 from orchestrator.datasets import JSONL, ShareGPT
 from orchestrator.workload import Api
@@ -27,16 +29,27 @@ Entry = tuple[str | Sequence[Mapping[str, Any]], int | None]
 
 
 class FilePrompts(Prompts):
-    """Of the datasets `jsonl` and `sharegpt`: each prompt once a level in seeded order, then all again."""
+    """Of the datasets `jsonl` and `sharegpt`: each prompt once a level in seeded order, then with `reuse` all again.
+
+    What stands in the file more than once is one prompt, with the output tokens of its first line.
+    """
 
     def __init__(self, dataset: JSONL | ShareGPT, entries: Sequence[Entry]) -> None:
         self._dataset = dataset
+        self.reuse = dataset.reuse
+        #: How many the file holds, equal ones each counted.
+        self.held = len(entries)
+        distinct: dict[str, Entry] = {}
+        for entry in entries:
+            distinct.setdefault(_text(entry), entry)
+        entries = list(distinct.values())
         self.unique = len(entries)
         if len(entries) > MAX_PROMPTS:
             order = Order(f"{dataset.seed}/choice", len(entries))
             entries = [entries[order[place]] for place in range(MAX_PROMPTS)]
             self.unique = MAX_PROMPTS
         self._entries = tuple(entries)
+        self.shared = share_in_common([_text(entry) for entry in entries], BEGINNING_CHARS)
         self.digest = hashlib.sha256(json.dumps(self._entries, sort_keys=True).encode()).hexdigest()
         self._shuffled: tuple[Key, Order] | None = None
 
@@ -52,6 +65,12 @@ class FilePrompts(Prompts):
         if isinstance(content, str):
             return Prompt(output_tokens, text=content)
         return Prompt(output_tokens, messages=content)
+
+
+def _text(entry: Entry) -> str:
+    """The same for prompts that a prefix cache takes for the same."""
+    content, _ = entry
+    return content if isinstance(content, str) else json.dumps(content, sort_keys=True)
 
 
 def read_jsonl(path: Path, api: Api) -> list[Entry]:

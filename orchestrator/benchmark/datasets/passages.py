@@ -117,6 +117,7 @@ class PassagePrompts(Prompts):
         self._as_text = as_text or not passages.exact
         self.digest = passages.digest
         self.unique = passages.count
+        self.shared = dataset.prefix_ratio if isinstance(dataset, SharedPrefix) else 0.0
         #: The level whose shuffle is at hand.
         self._shuffled: tuple[Key, Order, Order] | None = None
 

@@ -37,8 +37,12 @@ class Prompts(ABC):
 
     #: Changes with whatever the prompts are made of beside the settings: files, corpus, tokenizer. None: nothing else.
     digest: str | None = None
-    #: How many prompts of a level differ; later ones come again. None: no end.
+    #: How many prompts of a level differ. None: no end.
     unique: int | None = None
+    #: Whether they come again after that; else the level has no more.
+    reuse: bool = False
+    #: Share of each prompt, about, that stands at the beginning of others too: what the workload leaves a prefix cache.
+    shared: float = 0.0
     #: What a person should know of them, one line each.
     warnings: tuple[str, ...] = ()
 
@@ -47,8 +51,9 @@ class Prompts(ABC):
         """Prompt `index`, from 0, of the level `key`."""
 
     def level(self, key: Key) -> Iterator[Prompt]:
-        """All prompts of the level `key`, without end; each call and each process gives the same."""
-        return (self.prompt(key, index) for index in itertools.count())
+        """All prompts of the level `key`, none twice unless `reuse`; each call and each process gives the same."""
+        indices = itertools.count() if self.unique is None or self.reuse else range(self.unique)
+        return (self.prompt(key, index) for index in indices)
 
 
 class Order:

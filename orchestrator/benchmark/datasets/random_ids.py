@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from orchestrator.benchmark.datasets.prompts import Key, Prompt, Prompts, draw
@@ -15,6 +16,11 @@ class RandomPrompts(Prompts):
 
     def __init__(self, dataset: RandomIds) -> None:
         self._dataset = dataset
+        lengths = dataset.input_tokens
+        shortest = lengths.fixed or (lengths.uniform[0] if lengths.uniform else None)
+        # Of a bell curve's shortest there is next to none.
+        if shortest is not None and shortest * math.log(dataset.vocab_size) < math.log(_UNIQUE_PROMPTS):
+            self.unique = dataset.vocab_size**shortest
 
     def prompt(self, key: Key, index: int) -> Prompt:
         """Exactly as long as drawn."""

@@ -126,6 +126,15 @@ def test_a_level_without_a_request_is_not_the_servers_failure_and_is_told(build_
     assert "boom" in found.text
 
 
+def test_a_level_that_ended_with_its_prompts_is_told_and_judged_by_what_it_has(build_row: Build) -> None:
+    row = changed(build_row(1, 8), {"ended_by": "prompts"})
+    assert row.comparable
+    [found] = [f for f in findings([row]) if f.kind == "prompts_used_up"]
+    assert "1 level(s) ended where the dataset's prompts did" in found.text
+    cold = changed(row, {"ended_by": "prompts", "window_s": None})
+    assert "used up before it had warmed up" in (level(cold).invalid_reason or "")
+
+
 def test_a_level_that_was_given_up_is_the_servers_failure_alone(build_row: Build) -> None:
     row = changed(build_row(1, 8), {"requests_failed": 0, "requests_total": 0}, gave_up="8 requests in a row failed")
     assert level(row).server_failed == level(row).invalid_reason == "the level was given up: 8 requests in a row failed"

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from orchestrator.benchmark.datasets.files import FilePrompts
 from orchestrator.benchmark.datasets.load import make_prompts
 from orchestrator.benchmark.datasets.passages import BEGINNING_CHARS, Passages, corpus
 from orchestrator.benchmark.datasets.prompts import Order, Prompt, Prompts, draw, mean_of_bell
+from orchestrator.benchmark.datasets.sharing import share_in_common
 from orchestrator.benchmark.datasets.tokenizer import ModelTokenizer, SimulatedTokenizer, Tokens
-from orchestrator.datasets import JSONL, Lengths, SharedPrefix, ShareGPT, Text
+from orchestrator.datasets import JSONL, Lengths, RandomIds, SharedPrefix, ShareGPT, Text
 from orchestrator.workload import Workload
 from orchestrator.yaml_values import ConfigError
 
@@ -246,12 +249,63 @@ def test_lines_give_prompts_and_their_own_or_the_datasets_output_tokens(tmp_path
 
 
 def test_every_prompt_of_a_file_comes_once_before_any_comes_again(tmp_path: Path) -> None:
-    prompts = jsonl(tmp_path, *({"prompt": f"p{n}"} for n in range(10)))
+    lines = [{"prompt": f"p{n}"} for n in range(10)]
+    assert len(first(jsonl(tmp_path, *lines), 20)) == 10
+    prompts = jsonl(tmp_path, *lines, reuse=True)
     texts = [prompt.text for prompt in first(prompts, 20)]
     assert prompts.unique == 10
     assert len(set(texts[:10])) == 10
     assert texts[10:] == texts[:10]
     assert texts[:10] != [prompt.text for prompt in first(prompts, 10, "other level")]
+
+
+def test_equal_prompts_of_a_file_are_one_whatever_their_answers(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "a"}]
+    same = [{"content": "a", "role": "user"}]
+    lines = [{"prompt": "a"}, {"prompt": "a", "output_tokens": 9}, {"messages": chat}, {"messages": same}]
+    prompts = jsonl(tmp_path, *lines, *lines, {"prompt": "a "}, api="chat")
+    assert isinstance(prompts, FilePrompts)
+    assert (prompts.held, prompts.unique) == (9, 3)
+    assert {(prompt.text, str(prompt.messages), prompt.output_tokens) for prompt in first(prompts, 9)} == {
+        ("a", "None", 128), ("a ", "None", 128), (None, str(chat), 128),
+    }  # fmt: skip
+
+
+def test_what_the_prompts_of_a_file_have_in_common_is_known(tmp_path: Path) -> None:
+    system = "s" * 60
+    alike = [{"prompt": system + f"{n:040}"[::-1]} for n in range(50)]
+    assert jsonl(tmp_path, *alike).shared == pytest.approx(0.61, abs=0.02)
+    # Four of five lines stand alone.
+    alone = [{"prompt": f"{n:03} " + "x" * 96} for n in range(200)]
+    assert jsonl(tmp_path, *alike, *alone).shared == pytest.approx(0.61 / 5, abs=0.01)
+    # A few words that many prompts begin with are none.
+    assert jsonl(tmp_path, *alone, {"prompt": "What is the answer to X" + "x" * 80}).shared == 0.0
+    assert text_prompts(groups=2, prefix_ratio=0.3).shared == 0.3
+    assert text_prompts().shared == 0.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("ab", max_size=8), max_size=12))
+def test_the_share_in_common_is_that_of_the_best_other_text(texts: list[str]) -> None:
+    def best(place: int) -> int:
+        others = texts[:place] + texts[place + 1 :]
+        return max((alike(texts[place], other) for other in others), default=0)
+
+    total = sum(map(len, texts))
+    found = sum(map(best, range(len(texts)))) / total if total else 0.0
+    assert share_in_common(texts) == pytest.approx(found)
+
+
+def test_of_random_ids_there_are_as_many_as_the_vocabulary_makes() -> None:
+    def unique(**dataset: Any) -> int | None:
+        return make_prompts(Workload(dataset=RandomIds(output_tokens=1, **dataset)), Path()).unique
+
+    assert unique(input_tokens=3, vocab_size=5) == 125
+    assert unique(input_tokens={"uniform": (2, 9)}, vocab_size=5) == 25
+    assert unique(input_tokens=512) is None
+    assert unique(input_tokens={"normal": {"mean": 500, "std": 5}}, vocab_size=100) is None
+    prompts = make_prompts(Workload(dataset=RandomIds(input_tokens=3, vocab_size=5)), Path())
+    assert len({tuple(ids) for ids in ids_of(first(prompts, 1000))}) == 125
 
 
 def test_a_chats_messages_are_sent_as_they_are(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from stream_server import Answer, StreamServer, completion, event, good, good_an
 
 from orchestrator.analysis.validity import client_limit, invalid_reason, server_failed
 from orchestrator.benchmark import loop
+from orchestrator.benchmark.datasets.files import FilePrompts
 from orchestrator.benchmark.load import Progress, run_level
 from orchestrator.benchmark.metrics import level_metrics
 from orchestrator.benchmark.records import LevelRecord
-from orchestrator.datasets import RandomIds
+from orchestrator.datasets import JSONL, RandomIds
 from orchestrator.offered_load import Load
 from orchestrator.workload import Level, Workload
 
@@ -418,6 +419,62 @@ def test_the_number_of_requests_is_a_limit_as_well() -> None:
     record, _ = level_of(good, workload(1, half_width=1e-9, max_requests_per_user=5), 4)
     assert record.conduct.ended_by == "max_requests"
     assert level_metrics(record).requests_total == 20
+
+
+def few(count: int, *, reuse: bool = False) -> FilePrompts:
+    return FilePrompts(JSONL(path="x", reuse=reuse), [(f"{n} word", 4) for n in range(count)])
+
+
+def sends_them(asked: Workload, load: int | Load, prompts: FilePrompts) -> tuple[LevelRecord, list[str]]:
+    """The level, and the prompts that arrived."""
+    arrived: list[str] = []
+
+    async def answer(server: StreamServer, request: web.Request, number: int) -> web.StreamResponse:
+        arrived.append((await request.json())["prompt"])
+        return await good(server, request, number)
+
+    record, _ = level_of(answer, asked, load, prompts=prompts)
+    return record, arrived
+
+
+def test_a_level_that_has_used_up_its_prompts_ends_there_and_repeats_none() -> None:
+    asked = workload(1, half_width=1e-9)
+    record, arrived = sends_them(asked, 4, few(50))
+    assert len(arrived) == len(set(arrived)) == 50
+    assert (record.completed, record.gave_up, record.conduct.ended_by) == (True, None, "prompts")
+    metrics = level_metrics(record)
+    assert metrics.output_tokens_per_s
+    assert invalid_reason(metrics, None, "flushed", None, {}, {}) is None
+
+
+def test_prompts_come_again_where_reuse_is_asked_for() -> None:
+    asked = workload(1, half_width=1e-9, max_requests_per_user=20)
+    record, arrived = sends_them(asked, 4, few(50, reuse=True))
+    assert len(arrived) > 80
+    assert len(set(arrived)) == 50
+    assert record.conduct.ended_by == "max_requests"
+
+
+def test_a_level_that_needs_every_prompt_and_no_more_ended_by_its_requests() -> None:
+    record, arrived = sends_them(workload(3), 4, few(16))
+    assert (len(arrived), record.conduct.ended_by) == (16, "requests")
+
+
+def test_a_level_whose_prompts_are_used_up_while_it_warms_up_measures_nothing() -> None:
+    record, arrived = sends_them(workload(1, warmup_tolerance=1e-9), 4, few(30))
+    assert (len(arrived), record.conduct.ended_by, record.window_s) == (30, "prompts", None)
+    assert "used up before it had warmed up" in (
+        invalid_reason(level_metrics(record), None, "flushed", None, {}, {}) or ""
+    )
+
+
+def test_an_open_loop_ends_with_its_prompts_too() -> None:
+    asked = workload(min_requests=1000, request_rate=(200.0,), arrivals={"kind": "constant"})
+    record, arrived = sends_them(asked, Load(request_rate=200.0), few(60))
+    assert len(arrived) == len(set(arrived)) == 60
+    assert record.conduct.ended_by == "prompts"
+    assert record.window_s is not None
+    assert record.window_s[1] == record.requests[-1].targeted_s
 
 
 # An open loop

@@ -89,3 +89,21 @@ def test_a_window_lasts_ten_answers_unless_only_requests_count() -> None:
         plan.answered(2.0)
         taken = [turn for turn in range(1, 30) if plan.take(float(turn))]
         assert taken[-1] == pytest.approx(ends_s, abs=1)
+
+
+def test_a_level_without_a_prompt_left_ends_with_the_last_one_sent() -> None:
+    plan = schedule(warmup_requests_per_user=0, min_requests=10)
+    plan.look(0.0, 0)
+    assert [plan.take(t, left) for t, left in ((1.0, True), (2.0, True), (3.0, False), (4.0, True))] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert (plan.ended_by, plan.window_s) == ("prompts", (0.0, 2.0))
+    # Where nothing more is wanted, that is the reason.
+    done = schedule(warmup_requests_per_user=0, min_requests=1)
+    done.look(0.0, 0)
+    assert [done.take(1.0, True), done.take(2.0, False)] == [True, False]
+    assert done.ended_by == "requests"
+    # All of them were warm-up.
+    cold = schedule()
+    assert [cold.take(0.5, True), cold.take(0.6, False)] == [True, False]
+    assert (cold.ended_by, cold.window_s) == ("prompts", None)
