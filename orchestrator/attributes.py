@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.finding import settings_text
+from orchestrator.analysis.gains import Gains
 from orchestrator.analysis.objectives import Constraint, Metric
 from orchestrator.analysis.rows import Row, metric_value
 from orchestrator.config import SweepConfig
@@ -18,10 +19,11 @@ REPORT = "report.html"
 _MESSAGE = 400
 
 
-def trial_attributes(config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row]) -> dict[str, str | float]:
+def trial_attributes(config: SweepConfig, rows: Sequence[Row], starts: Sequence[Row]) -> dict[str, str | float]:
     """Of a trial that has its end: settings, figures by metric, constraints, failure, and where its files are.
 
-    `baseline` are the rows of trial 0. A figure that is missing is left out. Files are told from the study's folder.
+    `starts` are the rows of the baseline's starts so far: an ended trial's attributes cannot be written again, so the
+    gain is that of then, and says so. A figure that is missing is left out. Files are told from the study's folder.
     """
     first = rows[0]
     found: dict[str, str | float] = {
@@ -30,7 +32,7 @@ def trial_attributes(config: SweepConfig, rows: Sequence[Row], baseline: Sequenc
         "trial folder": f"levels/{first.trial.trial:06d}",
         "trial file": f"trials/{first.trial.trial:06d}.arrow",
     }
-    text = _finding(config, rows, baseline)
+    text = _finding(config, rows, starts)
     if text:
         found["finding"] = text
     start_ids = list(dict.fromkeys(row.start.start_id for row in rows if row.start.start_id is not None))
@@ -75,12 +77,12 @@ def _kept(rows: Sequence[Row], limit: Constraint) -> str:
     return f"{'violated' if limit.violation(value) > 0 else 'met'}: {value:,.4g}"
 
 
-def _finding(config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row]) -> str | None:
+def _finding(config: SweepConfig, rows: Sequence[Row], starts: Sequence[Row]) -> str | None:
     """Failed, not allowed, or how much better than the baseline; a dashboard takes no notice of the constraints."""
     outcome, metric = rows[0].outcome, config.score.objective.metric
     if outcome.state != "complete":
         return f"{outcome.state}: {outcome.failure_kind or 'stopped'}"
-    value, base = metric_value(rows, metric), metric_value(baseline, metric)
+    value, gain = metric_value(rows, metric), Gains(starts, config.score.objective).trial_gain(rows)
     parts = []
     if rows[0].trial.repeats is None:
         for limit in config.limits:
@@ -89,8 +91,13 @@ def _finding(config: SweepConfig, rows: Sequence[Row], baseline: Sequence[Row]) 
                 parts.append(f"violates {limit} ({'not measured' if at is None else format(at, ',.4g')})")
     if rows[0].trial.trial == 0:
         parts.append("the baseline")
-    elif value and base:
-        parts.append(f"{100 * (value / base - 1):+.1f} % on the baseline by {metric}, one start of each")
+    elif rows[0].trial.repeats is not None:
+        of = "the baseline" if rows[0].trial.repeats == 0 else f"trial {rows[0].trial.repeats}"
+        parts.append(f"{of} started afresh" + (f": {metric} {value:,.1f}" if value else ""))
+    elif gain is not None:
+        of = f"{gain.base.starts} start{'s' if gain.base.starts > 1 else ''} of the baseline so far"
+        tie = "; a tie" if gain.verdict == "tie" else ""
+        parts.append(f"{100 * (gain.ratio.mean - 1):+.1f} % by {metric} on {of}{tie}; the journal has what came later")
     elif value:
         parts.append(f"{metric} {value:,.1f}")
     return "; ".join(parts) or None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.agenda import Agenda, Why
 from orchestrator.analysis.agreement import judged, lossy_thresholds
+from orchestrator.analysis.baseline import BASELINE
 from orchestrator.analysis.cost import node_s
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, by_trial, metric_value
 from orchestrator.attributes import trial_attributes
@@ -290,9 +291,11 @@ class Conductor:
 
     def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
         """What Optuna hears of an end, and what people see there."""
-        baseline = self.known.get(0) or (self.store.trial(0) if rows[0].trial.trial else None) or ()
+        # At the start of a run its own memory is still empty.
+        ended = list((self.known or self.store.trials()).values())
+        starts = [row for group in ended if group and group[0].trial.role in BASELINE for row in group]
         told = self._verdict(outcome, rows)
-        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, baseline))
+        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, starts))
 
     def _verdict(self, outcome: Outcome, rows: list[Row]) -> Told:
         if outcome.state == "interrupted":

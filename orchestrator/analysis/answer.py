@@ -215,7 +215,7 @@ def crossovers(found: Along, objective: Objective) -> str:
         elif leader == 0:
             parts.append(f"the baseline leads at {at}")
         else:
-            gains = [r for load in loads if (r := found.ratio(leader, 0, load)) is not None]
+            gains = [r for load in loads if (r := found.judged(leader, load)) is not None]
             ends = dict.fromkeys(percent(end(g.mean for g in gains)) for end in (min, max))
             span = " to ".join(ends) + " %"
             parts.append(f"trial {leader} leads at {at} ({span})")

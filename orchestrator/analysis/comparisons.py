@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.finding import Finding, ladder_of, settings_text
-from orchestrator.analysis.noise import NoiseFloor, Value, geometric_mean, ratio_of
-from orchestrator.analysis.objectives import Metric
+from orchestrator.analysis.baseline import value_at
+from orchestrator.analysis.finding import Finding, ladder_of, loads_text, settings_text
+from orchestrator.analysis.gains import Gains, throughput_at
+from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import floor_of
 from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
 
@@ -38,11 +38,8 @@ class Compared:
 
     @property
     def percent(self) -> str:
-        """`+5.0 %`, with the interval where there is one: `+5.0 % (+1.2 to +9.1 %)`."""
-        text = f"{percent(self.ratio.mean)} %"
-        if self.ratio.low == self.ratio.high:
-            return text
-        return f"{text} ({percent(self.ratio.low)} to {percent(self.ratio.high)} %)"
+        """See `ratio_text`."""
+        return ratio_text(self.ratio)
 
     @property
     def data(self) -> dict[str, object]:
@@ -65,12 +62,12 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: Load | 
     Nothing is said of `known_at`, where a confirmation has told it.
     """
     candidates = [row for row in rows if row.trial.role == "candidate"]
-    base = {c: value for c in ladder_of(rows) if (value := baseline_at(rows, c))}
+    gains = {c: Gains(rows, throughput_at(c)) for c in ladder_of(rows)}
+    base = {c: value for c, found in gains.items() if (value := found.base)}
     if not base:
         text = "There is no measured baseline: how much the best setting gains cannot be said."
         return [Finding("no_baseline", text)] if rows else []
-    floors = {c: floor_at(rows, c) for c in base}
-    best = {c: _compared(*top, base[c], floors[c]) for c in base if (top := _best(candidates, c))}
+    best = {c: _compared(*top, base[c], gains[c].floor) for c in base if (top := _best(candidates, gains[c]))}
     if not best:
         return [Finding("no_candidate", "No setting but the baseline was measured.")]
     if all(found.value <= found.base for found in best.values()):
@@ -83,7 +80,7 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: Load | 
     first = next(row.trial for row in rows if row.trial.role == "baseline")
     common = {**first.requested_flags, **first.requested_env}
     return [
-        _gain(found, unit, settings_text(found.row, common), floors[c] is not None)
+        _gain(found, unit, settings_text(found.row, common), gains[c].floor is not None)
         for c, found in best.items()
         if Load(c) != known_at
     ]
@@ -124,9 +121,10 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
         return []
     found: dict[int, Compared] = {}
     for concurrency in ladder_of(searched):
-        fast, reference = _best(speculative, concurrency), _best(plain, concurrency)
+        gains = Gains(rows, throughput_at(concurrency))
+        fast, reference = _best(speculative, gains), _best(plain, gains)
         if fast and reference:
-            found[concurrency] = _compared(*fast, _value(*reference), floor_at(rows, concurrency))
+            found[concurrency] = _compared(*fast, reference[1], gains.floor)
     tried = len({row.trial.trial for row in speculative})
     if not found:
         text = f"Speculation was tried in {tried} trial(s), and none can be compared with a plain setting."
@@ -136,31 +134,16 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
     ties = [c for c, one in found.items() if one.tie]
     costs = [c for c in found if c not in pays + ties]
     if not pays:
-        may_pay = any(found[c].ratio.mean > 1 for c in ties)
-        verdict = "No gain by speculation can be told" if may_pay else "Speculation did not pay"
+        verdict = "No gain by speculation can be told" if ties else "Speculation did not pay"
+        verdict += f", and it costs at {loads_text(costs)}" if ties and costs else ""
         text = f"{verdict}: the best of {tried} speculative trial(s) against the best plain one "
         text += f"gives {_listed(found, costs + ties)}."
-        return [Finding("speculation_untold" if may_pay else "speculation_lost", text, data)]
+        return [Finding("speculation_untold" if ties else "speculation_lost", text, data)]
     text = f"Speculation pays at {_listed(found, pays)}"
     text += f", makes no difference that can be told at {_listed(found, ties)}" if ties else ""
     text += f" and costs at {_listed(found, costs)}" if costs else "" if ties else ", at every concurrency measured"
     text += ", best speculative against best plain setting. Unconfirmed: one start of each."
     return [Finding("speculation_mixed" if costs or ties else "speculation_won", text, data)]
-
-
-def floor_at(rows: Iterable[Row], concurrency: int) -> NoiseFloor | None:
-    """What the throughput of starts of one setting differs by at a concurrency."""
-    return floor_of(rows, Metric("output_tokens_per_s", None, Load(concurrency)))
-
-
-def baseline_at(rows: Iterable[Row], concurrency: int) -> Value | None:
-    """The baseline's throughput over all starts that measured the whole ladder; None where there is none."""
-    found = _rates([row for row in rows if row.trial.role in ("baseline", "sentinel")], concurrency)
-    if not any(row.trial.role == "baseline" for row, _ in found):
-        return None
-    widths = [_half_width(row) for row, _ in found]
-    rates = [rate for _, rate in found]
-    return Value(geometric_mean(rates), max((w for w in widths if w is not None), default=None), len(found))
 
 
 def number(value: float) -> str:
@@ -173,14 +156,16 @@ def percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}"
 
 
-def _compared(row: Row, rate: float, base: Value, floor: NoiseFloor | None) -> Compared:
-    ratio = ratio_of(_value(row, rate), base, floor)
+def ratio_text(ratio: Interval) -> str:
+    """`+5.0 %`, with the interval where there is one: `+5.0 % (+1.2 to +9.1 %)`."""
+    text = f"{percent(ratio.mean)} %"
+    return text if ratio.low == ratio.high else f"{text} ({percent(ratio.low)} to {percent(ratio.high)} %)"
+
+
+def _compared(row: Row, own: Value, base: Value, floor: NoiseFloor | None) -> Compared:
+    ratio = ratio_of(own, base, floor)
     assert ratio is not None, "a throughput of 0 is not compared, see `Row.output_tokens_per_s`"
-    return Compared(row, rate, base.value, ratio)
-
-
-def _value(row: Row, rate: float) -> Value:
-    return Value(rate, _half_width(row))
+    return Compared(row, own.value, base.value, ratio)
 
 
 def _listed(found: Mapping[int, Compared], ladder: Sequence[int]) -> str:
@@ -189,26 +174,12 @@ def _listed(found: Mapping[int, Compared], ladder: Sequence[int]) -> str:
         one = found[concurrency]
         accepted = one.row.level.metrics.accept_length if one.row.level else None
         tail = "" if accepted is None else f", accept length {accepted:.2f}"
-        parts.append(f"C={concurrency} ({percent(one.ratio.mean)} %{tail})")
+        parts.append(f"C={concurrency} ({one.percent.replace(' (', ', ').rstrip(')')}{tail})")
     return ", ".join(parts)
 
 
-def _rates(rows: Iterable[Row], concurrency: int) -> list[tuple[Row, float]]:
-    """Rows of complete trials at this concurrency with their throughput, where it may be compared."""
-    return [
-        (row, rate)
-        for row in rows
-        if row.outcome.state == "complete"
-        and row.level is not None
-        and row.level.load == Load(concurrency)
-        and (rate := row.output_tokens_per_s) is not None
-    ]
-
-
-def _best(rows: Iterable[Row], concurrency: int) -> tuple[Row, float] | None:
-    # The earliest trial of equals.
-    return max(_rates(rows, concurrency), key=lambda found: (found[1], -found[0].trial.trial), default=None)
-
-
-def _half_width(row: Row) -> float | None:
-    return row.level.metrics.output_tokens_per_s_half_width if row.level else None
+def _best(rows: Iterable[Row], gains: Gains) -> tuple[Row, Value] | None:
+    """The row of the highest throughput that may be compared, of the earliest trial of equals."""
+    metric = gains.objective.metric
+    found = [(row, value) for row in rows if value_at(row, metric) and (value := gains.whole(row))]
+    return max(found, key=lambda one: (one[1].value, -one[0].trial.trial), default=None)

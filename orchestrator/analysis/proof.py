@@ -9,6 +9,7 @@ from statistics import fmean
 
 from orchestrator.analysis.comparisons import number, percent
 from orchestrator.analysis.finding import Finding, settings_text
+from orchestrator.analysis.gains import Gains
 from orchestrator.analysis.noise import Value, gap_found, log_ratio, ratio_of
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, by_trial, metric_value
@@ -27,10 +28,11 @@ def confirmed(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     found = confirmations(rows, objective)
     sign = -1 if objective.direction == "maximize" else 1
     found.sort(key=lambda c: sign * c.value)
-    return [_confirmed(c, trials) for c in found]
+    gains = Gains(rows, objective)
+    return [_confirmed(c, trials, gains) for c in found]
 
 
-def _confirmed(found: Confirmation, trials: dict[int, list[Row]]) -> Finding:
+def _confirmed(found: Confirmation, trials: dict[int, list[Row]], gains: Gains) -> Finding:
     base = trials[0][0].trial
     settings = settings_text(trials[found.trial][0], {**base.requested_flags, **base.requested_env})
     low, high = percent(found.ratio.low), percent(found.ratio.high)
@@ -49,9 +51,10 @@ def _confirmed(found: Confirmation, trials: dict[int, list[Row]]) -> Finding:
         "flattery_percent": 100 * found.flattery,
         "settings": settings,
     }
-    flattery = f"The search had told {number(found.searched)} against {number(found.searched_baseline)}"
-    if (searched := log_ratio(found.searched, found.searched_baseline)) is not None:
-        flattery = f"The search had told {number(found.searched)}, {percent(math.exp(searched))} %"
+    searched = gains.trial_gain(trials[found.trial])
+    flattery = f"The search had told {number(found.searched)}"
+    if searched is not None:
+        flattery += f", {percent(searched.ratio.mean)} % on the baseline's {number(searched.base.value)} there"
     if found.verdict == "tie":
         gap = 100 * gap_found(found.floor, found.rounds, _POWER)
         text = (

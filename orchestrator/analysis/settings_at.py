@@ -1,14 +1,16 @@
-"""What each setting gives at each load of the ladder, over all its starts, and who leads there. Pure."""
+"""What each setting gives at each load of the ladder, by its start in the search, and who leads there. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.analysis.noise import NoiseFloor, Value, geometric_mean, ratio_of
+from orchestrator.analysis.baseline import value_at
+from orchestrator.analysis.gains import Gains
+from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
 from orchestrator.analysis.objectives import Metric, Objective
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import floor_of
+from orchestrator.analysis.winner import Confirmation
 from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
 
@@ -26,6 +28,8 @@ class Along:
     floors: dict[Load, NoiseFloor | None]
     #: The candidates that have a value at a load.
     candidates: dict[Load, list[int]] = field(default_factory=dict)
+    #: What fresh starts made of the finalists.
+    fresh: dict[tuple[int, Load], Confirmation] = field(default_factory=dict)
 
     def value(self, trial: int, load: Load) -> Value | None:
         """Of the setting at the load; None where it has none that may be compared."""
@@ -43,8 +47,13 @@ class Along:
         one, other = self.value(trial, load), self.value(base, load)
         return None if one is None or other is None else ratio_of(one, other, self.floors.get(load))
 
+    def judged(self, trial: int, load: Load) -> Interval | None:
+        """What the trial is judged by beside the baseline: its fresh starts where it had some, see `gains.Gain`."""
+        fresh = self.fresh.get((trial, load))
+        return self.ratio(trial, 0, load) if fresh is None else fresh.ratio
+
     def best_candidate(self, load: Load) -> int | None:
-        """The candidate with the best value, the earliest of equals."""
+        """The candidate with the best start in the search, the earliest of equals."""
         sign = -1 if self.more_is_better else 1
         own = self.candidates.get(load, [])
         return min(own, key=lambda trial: (sign * self.values[trial, load].value, trial), default=None)
@@ -52,7 +61,7 @@ class Along:
     def leader(self, load: Load) -> int | None:
         """The best setting, 0 for the baseline; None where it cannot be told from the baseline."""
         best = self.best_candidate(load)
-        ratio = None if best is None else self.ratio(best, 0, load)
+        ratio = None if best is None else self.judged(best, load)
         if ratio is None:
             return 0
         if ratio.holds(1.0):
@@ -61,36 +70,20 @@ class Along:
 
 
 def along(rows: Sequence[Row], objective: Objective, ladder: Sequence[Load]) -> Along:
-    """The objective's metric at every load of complete trials.
-
-    A candidate that was started afresh to be confirmed has those starts' geometric mean, since it was chosen for the
-    luck of its first one; the baseline has that of all its starts.
+    """The objective's metric at every load of complete trials: of a candidate by its start in the search, one like the
+    other, of the baseline by `gains.Gains`.
     """
     name, stat = objective.metric.name, objective.metric.stat
     metrics = {load: Metric(name, stat, load) for load in ladder}
-    searched: dict[tuple[int, Load], Value] = {}
-    afresh: dict[tuple[int, Load], list[Value]] = {}
+    gains = {load: Gains(rows, Objective(metric, objective.direction)) for load, metric in metrics.items()}
+    values = {(0, load): found.base for load, found in gains.items() if found.base is not None}
     candidates: dict[Load, list[int]] = {}
     for row in rows:
         load = None if row.level is None else row.level.load
-        if load not in metrics or not row.comparable or row.outcome.state != "complete":
-            continue
-        value = row.figure(metrics[load])
-        if not metrics[load].valid(value) or value <= 0:
-            continue
-        info = row.trial
-        whole = name == "output_tokens_per_s" and row.level is not None
-        half = row.level.metrics.output_tokens_per_s_half_width if whole and row.level else None
-        if info.role == "candidate":
-            searched[info.trial, load] = Value(value, half)
-            candidates.setdefault(load, []).append(info.trial)
-        else:
-            afresh.setdefault((info.repeats or 0, load), []).append(Value(value, half))
-    values = searched | {key: _mean(starts) for key, starts in afresh.items()}
-    floors = {load: floor_of(rows, metric) for load, metric in metrics.items()}
-    return Along(tuple(ladder), objective.direction == "maximize", values, floors, candidates)
-
-
-def _mean(starts: Sequence[Value]) -> Value:
-    widths = [start.half_width for start in starts if start.half_width is not None]
-    return Value(geometric_mean([start.value for start in starts]), max(widths, default=None), len(starts))
+        value = value_at(row, metrics[load]) if load in metrics and row.trial.role == "candidate" else None
+        if load is not None and value is not None:
+            values[row.trial.trial, load] = value
+            candidates.setdefault(load, []).append(row.trial.trial)
+    floors = {load: found.floor for load, found in gains.items()}
+    fresh = {(trial, load): one for load, found in gains.items() for trial, one in found.fresh.items()}
+    return Along(tuple(ladder), objective.direction == "maximize", values, floors, candidates, fresh)

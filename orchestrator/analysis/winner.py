@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from orchestrator.analysis.baseline import baseline_of
 from orchestrator.analysis.noise import NoiseFloor, Repeated, Value, noise_floor, paired_ratio_of
 from orchestrator.analysis.objectives import Constraint, Metric, Objective
 from orchestrator.analysis.rows import Row, by_trial, metric_value
@@ -24,9 +25,8 @@ class Confirmation:
     baseline: float
     #: value / baseline, with its 95 % interval.
     ratio: Interval
-    #: What the search had measured for the two.
+    #: What the search had measured for it.
     searched: float
-    searched_baseline: float
     floor: NoiseFloor
     objective: Objective
 
@@ -55,13 +55,18 @@ def feasible_value(rows: Sequence[Row], objective: Objective, limits: Iterable[C
 def best_searched(
     trials: Mapping[int, Sequence[Row]], objective: Objective, limits: Sequence[Constraint]
 ) -> int | None:
-    """The complete, feasible trial with the best score in the search; the earliest where several tie."""
+    """The complete, feasible trial with the best score in the search, the baseline's over its starts; the earliest
+    where several tie.
+    """
     sign = -1 if objective.direction == "maximize" else 1
     scored = {
         ordinal: value
         for ordinal, rows in trials.items()
         if rows[0].trial.repeats is None and (value := feasible_value(rows, objective, limits)) is not None
     }
+    base = baseline_of([row for rows in trials.values() for row in rows], objective.metric)
+    if 0 in scored and base is not None:
+        scored[0] = base.value
     return min(scored, key=lambda ordinal: (sign * scored[ordinal], ordinal), default=None)
 
 
@@ -118,12 +123,11 @@ def confirmations(rows: Iterable[Row], objective: Objective) -> list[Confirmatio
             values.setdefault(info.repeats, {})[info.repeat] = value
     base = values.pop(0, {})
     floor = floor_of([row for group in trials.values() for row in group], objective.metric)
-    searched_base = metric_value(trials.get(0, []), objective.metric)
     found = []
     for finalist, own in sorted(values.items()):
         pairs = [(own[number], base[number]) for number in sorted(own) if number in base]
         searched = metric_value(trials.get(finalist, []), objective.metric)
-        if not pairs or floor is None or searched is None or searched_base is None:
+        if not pairs or floor is None or searched is None:
             continue
         found.append(
             Confirmation(
@@ -133,7 +137,6 @@ def confirmations(rows: Iterable[Row], objective: Objective) -> list[Confirmatio
                 baseline=_geometric_mean([value for _, value in pairs]),
                 ratio=paired_ratio_of(pairs, floor),
                 searched=searched,
-                searched_baseline=searched_base,
                 floor=floor,
                 objective=objective,
             )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -15,8 +15,9 @@ from pydantic import TypeAdapter
 from launchers.base import Phase
 from orchestrator.analysis.finding import Finding, settings_text
 from orchestrator.analysis.findings import findings
-from orchestrator.analysis.rows import Row, by_trial, metric_value
-from orchestrator.analysis.winner import best_searched, confirmations, winner
+from orchestrator.analysis.gains import Gains
+from orchestrator.analysis.rows import Row, by_trial
+from orchestrator.analysis.winner import winner
 from orchestrator.config import SweepConfig
 from orchestrator.node_status import NodeStatus
 from orchestrator.report.estimate import PhaseSeconds, total_s
@@ -75,7 +76,7 @@ class Score:
     """The best score so far."""
 
     metric: str
-    #: Of trial 0.
+    #: Of trial 0, over its starts in the search.
     baseline: float | None = None
     best: float | None = None
     best_trial: int | None = None
@@ -83,6 +84,10 @@ class Score:
     gain: float | None = None
     #: Whether fresh starts have shown the best to beat the baseline (or, of trial 0, that nothing does).
     confirmed: bool = False
+    #: Of how many starts `baseline` is.
+    baseline_starts: int | None = None
+    #: better, worse or tie: what the gain is told to be; None for the baseline, and where there is none.
+    verdict: str | None = None
 
 
 @dataclass(frozen=True)
@@ -183,19 +188,22 @@ def results_view(config: SweepConfig, rows: Sequence[Row], before: ResultsView |
 
 def _score(config: SweepConfig, rows: Sequence[Row]) -> Score:
     objective = config.score.objective
-    trials = by_trial(rows)
-    baseline = metric_value(trials.get(0, []), objective.metric)
-    found = confirmations(rows, objective)
-    name = str(objective.metric)
-    if found:
-        best = winner(trials, objective, config.limits)
-        own = next((c for c in found if c.trial == best), None)
-        if own is not None:
-            return Score(name, baseline, own.value, best, own.ratio.mean - 1, True)
-        return Score(name, baseline, baseline, best, 0.0, True)
-    best = best_searched(trials, objective, config.limits)
-    value = None if best is None else metric_value(trials[best], objective.metric)
-    return Score(name, baseline, value, best, value / baseline - 1 if value and baseline else None)
+    trials, gains = by_trial(rows), Gains(rows, objective)
+    base = gains.base
+    known = Score(str(objective.metric), confirmed=bool(gains.fresh))
+    if base is not None:
+        known = replace(known, baseline=base.value, baseline_starts=base.starts)
+    best = winner(trials, objective, config.limits)
+    value = None if best is None else gains.trial(trials[best])
+    if best is None or value is None:
+        return known
+    if best == 0:
+        return replace(known, best=value.value, best_trial=0, gain=0.0)
+    gain = gains.trial_gain(trials[best])
+    if gain is None:
+        return replace(known, best=value.value, best_trial=best)
+    shown = value.value if gain.fresh is None else gain.fresh.value
+    return replace(known, best=shown, best_trial=best, gain=gain.judged.mean - 1, verdict=gain.verdict)
 
 
 def _view(finding: Finding, known: Collection[str] | None) -> FindingView:

@@ -15,7 +15,8 @@ from launchers.base import LaunchSpec, shell_command
 from launchers.sglang.launcher import SGLangLauncher
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.findings import findings
-from orchestrator.analysis.rows import Row, by_trial, metric_value
+from orchestrator.analysis.gains import Gains
+from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.analysis.winner import confirmations, winner
 from orchestrator.config import SweepConfig
 from orchestrator.results.store import Results, ResultStore
@@ -80,8 +81,8 @@ def _best_line(config: SweepConfig, trials: Mapping[int, Sequence[Row]], best: i
     own = next((c for c in found if c.trial == best), None)
     if own is not None:
         return f"Best by {objective.metric}: trial {best}, {own.value:,.1f} as confirmed. Launch it with"
-    value = metric_value(trials[best], objective.metric)
-    figure = "" if value is None else f", {value:,.1f}"
+    value = Gains([row for rows in trials.values() for row in rows], objective).trial(trials[best])
+    figure = "" if value is None else f", {value.value:,.1f}"
     if found:
         return f"Best by {objective.metric}: trial {best}{figure}: no other was confirmed to be better. Launch it with"
     return f"Best by {objective.metric}: trial {best}{figure}, unconfirmed. Launch it with"

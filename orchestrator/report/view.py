@@ -130,9 +130,11 @@ def best_text(score: Score) -> str:
         return f"no {score.metric} yet"
     text = f"best {score.metric} {score.best:,.1f}"
     if score.best_trial == 0:
-        return f"{text} (the baseline{'; none is confirmed better' if score.confirmed else ''})"
+        starts = f", over {score.baseline_starts} starts" if (score.baseline_starts or 1) > 1 else ""
+        return f"{text} (the baseline{starts}{'; none is confirmed better' if score.confirmed else ''})"
     gain = "" if score.gain is None else f", {100 * score.gain:+.1f} % on the baseline"
-    return f"{text} (trial {score.best_trial}{gain}{', confirmed' if score.confirmed else ''})"
+    end = " in fresh starts, confirmed" if score.confirmed else ": a tie" if score.verdict == "tie" else ""
+    return f"{text} (trial {score.best_trial}{gain}{end})"
 
 
 def short_metric(text: str) -> str:

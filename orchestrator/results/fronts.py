@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from orchestrator.analysis.baseline import baseline_of
+from orchestrator.analysis.gains import throughput_at
 from orchestrator.analysis.objectives import Constraint, Direction, Objective
 from orchestrator.analysis.pareto import non_dominated
 from orchestrator.analysis.rows import Row, all_simulated, by_trial, metric_value
@@ -50,12 +52,14 @@ class FrontierPoint:
 def pareto_front(
     rows: Iterable[Row], objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()
 ) -> ParetoFront:
-    """The front over all complete trials that meet the constraints and have every objective's value.
+    """The front over all complete trials that meet the constraints and have every objective's value, the baseline's
+    over its starts.
 
     Raises ValueError for simulated and measured rows together.
     """
     rows = list(rows)
     all_simulated(rows)
+    bases = {o.metric: found.value for o in objectives if (found := baseline_of(rows, o.metric)) is not None}
     # Starts made again are no settings of their own.
     rows = [row for row in rows if row.trial.repeats is None]
     candidates: list[ParetoPoint] = []
@@ -67,6 +71,8 @@ def pareto_front(
             excluded[trial] = "its output is not the baseline's"
             continue
         values = [metric_value(group, objective.metric) for objective in objectives]
+        if trial == 0:
+            values = [bases.get(o.metric, value) for o, value in zip(objectives, values, strict=True)]
         missing = [str(o.metric) for o, value in zip(objectives, values, strict=True) if value is None]
         broken = [str(c) for c in constraints if c.violation(metric_value(group, c.metric)) > 0]
         if missing:
@@ -83,11 +89,14 @@ def pareto_front(
 def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
     """Every closed-loop level with a valid throughput of every trial that did not fail, by trial and concurrency.
 
-    A level of an interrupted trial counts: it was measured whole. What a server gives is its tokens/s per GPU, or
-    its tokens/s where it has none. Raises ValueError for simulated and measured rows together.
+    A level of an interrupted trial counts: it was measured whole. The baseline's is that over its starts. What a server
+    gives is its tokens/s per GPU, or its tokens/s where it has none.
+
+    Raises ValueError for simulated and measured rows together.
     """
     rows = list(rows)
     all_simulated(rows)
+    bases: dict[int, float | None] = {}
     levels: list[tuple[Row, int, float, float, float | None]] = []
     for row in rows:
         rate = row.output_tokens_per_s
@@ -95,6 +104,11 @@ def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
         # Users that an open loop has not, and what it gives is what it was asked for. A repeat would be a second point.
         if rate is None or users is None or row.trial.repeats is not None or (row.level and row.level.load.repeat):
             continue
+        if row.trial.role == "baseline":
+            if users not in bases:
+                base = baseline_of(rows, throughput_at(users).metric)
+                bases[users] = base.value if base else None
+            rate = bases[users] or rate
         if row.outcome.state in ("complete", "interrupted"):
             gpus = row.trial.gpus
             levels.append((row, users, rate / users, rate, rate / gpus if gpus else None))

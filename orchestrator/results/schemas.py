@@ -253,7 +253,12 @@ PARETO = TableSchema(
         _IDENTITY,
         _SIMULATED,
         column("objective_names", pa.list_(_TEXT), "metric@load", required=True),
-        column("objective_values", pa.list_(_REAL), "in the order of objective_names", required=True),
+        column(
+            "objective_values",
+            pa.list_(_REAL),
+            "in the order of objective_names; of the baseline over its starts",
+            required=True,
+        ),
         column("directions", pa.list_(_TEXT), "maximize or minimize, in the same order", required=True),
         *_SETTINGS,
         _COMMAND,
@@ -271,7 +276,9 @@ FRONTIER = TableSchema(
         column("state", _TEXT, "of the trial", required=True),
         column("concurrency", _ORDINAL, "users of the closed loop", required=True),
         column("tokens_per_s_per_user", _REAL, "output tokens", unit="tokens/s", required=True),
-        column("tokens_per_s", _REAL, "output tokens of the whole server", unit="tokens/s"),
+        column(
+            "tokens_per_s", _REAL, "output tokens of the whole server; of the baseline over its starts", unit="tokens/s"
+        ),
         column("tokens_per_s_per_gpu", _REAL, "output tokens; null for a server without GPUs", unit="tokens/s"),
         column("on_front", _BOOL, "no other level is at least as good in both and better in one", required=True),
         *_SETTINGS,

@@ -42,7 +42,9 @@ def test_settings_figures_and_files_of_a_trial_have_names_for_people(told: list[
     assert better[SCORE] == 120.0
     assert better["output_tokens_per_s@1"] == 120.0
     assert better["ttft_ms.p99@4"] == 100.0
-    assert better["finding"] == f"+20.0 % on the baseline by {SCORE}, one start of each"
+    assert better["finding"] == (
+        f"+20.0 % by {SCORE} on 1 start of the baseline so far; the journal has what came later"
+    )
     assert baseline["finding"] == "the baseline"
     assert better["log"].startswith("logs/")
     assert better["log"].endswith(".log")
@@ -52,7 +54,7 @@ def test_settings_figures_and_files_of_a_trial_have_names_for_people(told: list[
 
 def test_a_violated_constraint_and_a_failure_are_told_in_words(told: list[dict[str, Any]]) -> None:
     assert told[2]["constraint ttft_ms.p99@4 <= 150"] == "violated: 600"
-    assert told[2]["finding"].startswith("violates ttft_ms.p99@4 <= 150 (600); +50.0 % on the baseline")
+    assert told[2]["finding"].startswith("violates ttft_ms.p99@4 <= 150 (600); +50.0 % by output_tokens_per_s@4")
     assert told[3]["finding"] == f"infeasible: {OutOfMemory.kind}"
     assert told[3]["failure"] == f"{OutOfMemory.kind} (loading weights): CUDA out of memory"
     assert told[3]["constraint ttft_ms.p99@4 <= 150"] == "violated: not measured"

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import kv_short, running_batch, tokens_a_request
-from orchestrator.analysis.comparisons import percent
+from orchestrator.analysis.comparisons import ratio_text
 from orchestrator.analysis.effective import MAX_RUNNING
 from orchestrator.analysis.finding import Finding, ladder_of, rows_behind, trials_text
 from orchestrator.analysis.rows import Row
+from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
 
 
@@ -50,11 +51,14 @@ def _cap(concurrency: int, bound: Sequence[Row], measured: int, evidence: Eviden
     data = {"concurrency": concurrency, "caps": by_trial, "unasked": unasked, "queued_share": waits}
     unbound = _unbound(concurrency, evidence)
     costs = [cost for row in bound if (cost := _cost(row, unbound, evidence)) is not None]
+    behind = list(bound)
     if costs:
-        worst, other = min(costs, key=lambda cost: cost[0])
-        text += f" Of trials that differ in it alone, it moved throughput by {percent(worst)} % ({other})."
-        data["cap_moved_percent"] = 100 * (worst - 1)
-    return Finding("admission_limited", text, data, rows_behind(bound))
+        worst, row, other = min(costs, key=lambda cost: cost[0].mean)
+        who = f"trial {row.trial.trial} against {other.trial.trial}{', the most' if len(costs) > 1 else ''}"
+        text += f" Of trials that differ in it alone, it moved throughput by {ratio_text(worst)} ({who})."
+        data["cap_moved_percent"] = 100 * (worst.mean - 1)
+        behind += evidence.behind(row, other)
+    return Finding("admission_limited", text, data, rows_behind(behind))
 
 
 def _queued_share(row: Row) -> float | None:
@@ -75,13 +79,13 @@ def _unbound(concurrency: int, evidence: Evidence) -> dict[str, Row]:
     return found
 
 
-def _cost(row: Row, unbound: Mapping[str, Row], evidence: Evidence) -> tuple[float, str] | None:
-    """Throughput against a trial that has all settings but the cap in common and ran all users; and which one."""
+def _cost(row: Row, unbound: Mapping[str, Row], evidence: Evidence) -> tuple[Interval, Row, Row] | None:
+    """Throughput against a trial that has all settings but the cap in common and ran all users; and whose."""
     other = unbound.get(evidence.key(row, cap=False)) if row in evidence.compared_set else None
     ratio = None if other is None else evidence.against(row, other)
     if other is None or ratio is None or ratio.holds(1.0):
         return None
-    return ratio.mean, f"trial {row.trial.trial} against {other.trial.trial}"
+    return ratio, row, other
 
 
 def memory(evidence: Evidence) -> list[Finding]:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.analysis.baseline import BASELINE
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import running_batch
-from orchestrator.analysis.comparisons import percent
+from orchestrator.analysis.comparisons import percent, ratio_text
 from orchestrator.analysis.effective import MAX_RUNNING
-from orchestrator.analysis.finding import Finding, rows_behind, trials_text
+from orchestrator.analysis.finding import Finding, rows_behind, rows_of, trials_text
 from orchestrator.analysis.rows import Row
 from orchestrator.benchmark.intervals import Interval
 
@@ -61,7 +62,8 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, str, str], dict[int, list[_Pai
             continue
         first = repr(usual.get(name))
         reference = first if first in by_value else min(by_value)
-        other = by_value[reference][0]
+        # The baseline, where it is among them, has the most starts.
+        other = min(by_value[reference], key=lambda row: (row.trial.role not in BASELINE, row.trial.trial))
         for value, rows in by_value.items():
             if value != reference:
                 of = (name, value, reference)
@@ -88,13 +90,13 @@ def _effect(name: str, by_load: Mapping[int, Sequence[_Pair]], evidence: Evidenc
         "percent": {load: 100 * (ratio.mean - 1) for load, ratio in ratios.items()},
         "told": sorted(told),
     }
-    behind = rows_behind(row for pair in pairs for row in (pair.row, pair.other))
+    behind = rows_behind(row for pair in pairs for row in evidence.behind(pair.row, pair.other))
     if not told:
         spans = ", ".join(f"{_span(ratio)} at C={load}" for load, ratio in ratios.items())
         text = f"{what} has no effect that can be told: {spans} ({who}, all else equal)."
         return Finding("no_effect", text, data, behind)
     parts = [
-        f"{percent(ratio.mean)} % at C={load}" if load in told else f"nothing to tell at C={load}"
+        f"{ratio_text(ratio)} at C={load}" if load in told else f"nothing to tell at C={load}"
         for load, ratio in ratios.items()
     ]
     text = f"{what} moved throughput by {', '.join(parts)} ({who}, all else equal)."
@@ -122,6 +124,7 @@ def dropped(evidence: Evidence) -> list[Finding]:
             f"{name} does nothing in {trials_text(trials)}: with the other settings there it is without effect, and "
             "the server is the same without it.",
             {"name": name, "trials": trials},
+            rows_of(evidence.rows, trials),
         )
         for name, trials in sorted(groups.items())
     ]

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+from orchestrator.analysis.baseline import BASELINE
 from orchestrator.analysis.causes.drafts import drafters
-from orchestrator.analysis.comparisons import baseline_at, floor_at
 from orchestrator.analysis.effective import MAX_RUNNING, same
-from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
+from orchestrator.analysis.gains import Gain, Gains, throughput_at
+from orchestrator.analysis.noise import NoiseFloor, ratio_of
 from orchestrator.analysis.rows import Row, all_simulated, by_trial
 from orchestrator.benchmark.intervals import Interval
 
@@ -27,8 +28,7 @@ class Evidence:
         self.rows = list(rows)
         self.simulated = all_simulated(self.rows)
         self.trials = by_trial(self.rows)
-        self._bases: dict[int, Value | None] = {}
-        self._floors: dict[int, NoiseFloor | None] = {}
+        self._gains: dict[int, Gains] = {}
         self._settings: dict[int, dict[str, Any]] = {}
         self._keys: dict[tuple[int, bool, bool], str] = {}
 
@@ -71,28 +71,63 @@ class Evidence:
         """A short name of each drafter, see `drafts.drafters`."""
         return drafters(self.rows)
 
-    def base(self, concurrency: int) -> Value | None:
-        """The baseline's throughput over all its whole starts."""
-        if concurrency not in self._bases:
-            self._bases[concurrency] = baseline_at(self.rows, concurrency)
-        return self._bases[concurrency]
+    def gains(self, concurrency: int) -> Gains:
+        """What the baseline gives there in throughput, and what trials gain on it."""
+        if concurrency not in self._gains:
+            self._gains[concurrency] = Gains(self.rows, throughput_at(concurrency))
+        return self._gains[concurrency]
 
     def floor(self, concurrency: int) -> NoiseFloor | None:
         """What starts of one setting differ by there."""
-        if concurrency not in self._floors:
-            self._floors[concurrency] = floor_at(self.rows, concurrency)
-        return self._floors[concurrency]
+        return self.gains(concurrency).floor
+
+    def gain(self, row: Row) -> Gain | None:
+        """The row's throughput beside the baseline's at the same load; None where either is not known."""
+        return self.gains(users(row)).of(row) if row in self.compared_set else None
 
     def against_baseline(self, row: Row) -> Interval | None:
-        """The row's throughput over the baseline's at the same load; None where either is not known."""
-        base = self.base(users(row)) if row in self.compared_set else None
-        return None if base is None else ratio_of(value_of(row), base, self.floor(users(row)))
+        """The ratio that `gain` is judged by."""
+        gain = self.gain(row)
+        return None if gain is None else gain.judged
 
     def against(self, row: Row, other: Row) -> Interval:
-        """The throughput of two compared rows of one load, one over the other."""
-        ratio = ratio_of(value_of(row), value_of(other), self.floor(users(row)))
+        """The throughput of two compared rows of one load, one over the other; the baseline's is that of all its
+        starts.
+        """
+        if other.trial.role in BASELINE and (gain := self.gain(row)) is not None:
+            return gain.judged
+        gains = self.gains(users(row))
+        own, its = gains.whole(row), gains.whole(other)
+        assert own is not None
+        assert its is not None
+        ratio = ratio_of(own, its, gains.floor)
         assert ratio is not None, "a throughput of 0 is not compared, see `Row.output_tokens_per_s`"
         return ratio
+
+    def behind(self, row: Row, other: Row | None = None) -> list[Row]:
+        """The rows that the row's throughput over the other's, or over the baseline's, rests on."""
+        own = self._starts(row)
+        if other is not None and other.trial.role not in BASELINE:
+            return [*own, *self._starts(other)]
+        base = [one for one in self._again.get(users(row), ()) if one.trial.role in BASELINE]
+        if row.trial.trial not in self.gains(users(row)).fresh:
+            return [*own, *base]
+        return [*own, *base, *(r for r in self._again[users(row)] if r.trial.repeats in (0, row.trial.trial))]
+
+    def _starts(self, row: Row) -> list[Row]:
+        """The rows that a row's value is of: of the baseline those of all its starts in the search."""
+        if row.trial.role not in BASELINE:
+            return [row]
+        return [one for one in self._again[users(row)] if one.trial.role in BASELINE]
+
+    @cached_property
+    def _again(self) -> dict[int, list[Row]]:
+        """Compared rows of the baseline and of starts made again, by concurrency."""
+        found: dict[int, list[Row]] = {}
+        for row in self.compared:
+            if row.trial.role != "candidate":
+                found.setdefault(users(row), []).append(row)
+        return found
 
     def settings(self, row: Row, *, speculation: bool = True, cap: bool = True) -> dict[str, Any]:
         """The settings that act: those asked for that the canonical configuration kept, values as canonical, without
@@ -144,14 +179,6 @@ def users(row: Row) -> int:
     assert row.level is not None
     assert row.level.load.concurrency is not None
     return row.level.load.concurrency
-
-
-def value_of(row: Row) -> Value:
-    """The throughput of a compared row."""
-    rate = row.output_tokens_per_s
-    assert rate is not None
-    assert row.level is not None
-    return Value(rate, row.level.metrics.output_tokens_per_s_half_width)
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:

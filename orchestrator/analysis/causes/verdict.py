@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis.causes.drafts import draft_tokens, most_tokens
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.comparisons import number, percent
-from orchestrator.analysis.noise import NoiseFloor, Value, geometric_mean, ratio_of
+from orchestrator.analysis.gains import Gain, Gains
+from orchestrator.analysis.noise import Value
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, metric_value
-from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
+from orchestrator.analysis.winner import Confirmation
 from orchestrator.benchmark.intervals import Interval
 
 
@@ -25,6 +25,7 @@ class Verdict:
     score: float | None = None
     #: `849 simulated tok/s at C=128`.
     score_text: str | None = None
+    #: Of a trial of the search by its start there; what its fresh starts made of it the text tells.
     gain: Interval | None = None
     accept_length: float | None = None
     #: The constraint that is not met, with the value; None where all are.
@@ -38,32 +39,13 @@ class Judge:
         self._evidence = Evidence(rows)
         self._objective = objective
         self._limits = limits
-        self._confirmed = {found.trial: found for found in confirmations(self._evidence.rows, objective)}
+        self._gains = Gains(self._evidence.rows, objective)
 
     @property
     def common(self) -> Mapping[str, Any]:
         """The settings of the baseline, which every trial has."""
         base = self._evidence.baseline
         return {} if base is None else {**base.trial.requested_flags, **base.trial.requested_env}
-
-    @cached_property
-    def _floor(self) -> NoiseFloor | None:
-        return floor_of(self._evidence.rows, self._objective.metric)
-
-    @cached_property
-    def _base(self) -> Value | None:
-        """The baseline's score over its whole starts."""
-        metric, values = self._objective.metric, []
-        for group in self._evidence.trials.values():
-            if group[0].trial.role in ("baseline", "sentinel") and group[0].outcome.state == "complete":
-                value = metric_value(group, metric)
-                # A cost of 0 has no ratio.
-                values += [value] if value else []
-        first = self._evidence.trials.get(0, [])
-        if not values or metric_value(first, metric) is None:
-            return None
-        widths = [_half_width(group, self._objective) for group in [first]]
-        return Value(geometric_mean(values), widths[0], len(values))
 
     def of(self, group: Sequence[Row]) -> Verdict:
         """The verdict on a complete trial's rows."""
@@ -74,14 +56,11 @@ class Judge:
             why = next((r.level.invalid_reason for r in group if r.level and r.level.load == metric.load), None)
             return Verdict(f"has no {metric} that counts" + (f": {why}" if why else ""))
         row = next(r for r in group if r.level is not None and r.level.load == metric.load)
-        own = Value(score, _half_width(group, self._objective))
         figure = f"{number(score)} {self._unit} {at}"
-        gain = None
-        if self._base is not None and trial.repeats != 0 and trial.trial != 0:
-            gain = ratio_of(own, self._base, self._floor)
+        gain = self._gains.of(row) if trial.role == "candidate" else None
         accepted = row.level.metrics.accept_length if row.level and trial.speculative else None
         text = self._text(group, row, figure, gain)
-        return Verdict(text, score, figure, gain, accepted, self._violated(group))
+        return Verdict(text, score, figure, gain.ratio if gain else None, accepted, self._violated(group))
 
     @property
     def _unit(self) -> str:
@@ -90,12 +69,18 @@ class Judge:
             return f"{self._evidence.unit} at"
         return f"{'simulated ' if self._evidence.simulated else ''}{str(self._objective.metric).split('@')[0]} at"
 
-    def _text(self, group: Sequence[Row], row: Row, figure: str, gain: Interval | None) -> str:
-        trial = row.trial
+    def _text(self, group: Sequence[Row], row: Row, figure: str, gain: Gain | None) -> str:
+        trial, base = row.trial, self._gains.base
         if trial.role == "baseline":
-            return f"{figure}: what the others are compared with"
+            if base is None or base.starts < 2:
+                return f"{figure}: what the others are compared with"
+            mean = f"{number(base.value)} {self._unit} {self._objective.metric.load.label}"
+            return (
+                f"{mean} over its {base.starts} starts in the search, this one {figure.split()[0]}: what the others "
+                "are compared with"
+            )
         if trial.role == "sentinel":
-            return f"the baseline again: {figure}{self._beside(0, row)}"
+            return f"the baseline again: {figure}{self._beside(base, row)}"
         if trial.role == "confirmation" and trial.repeats is not None:
             of = "the baseline" if trial.repeats == 0 else f"trial {trial.repeats}"
             return f"round {trial.repeat} of the confirmation, {of} started afresh: {figure}"
@@ -106,17 +91,19 @@ class Judge:
             )
             return f"{figure}; {why}"
         at = self._objective.metric.load.label
-        confirmed = self._confirmed.get(trial.trial)
-        if confirmed is not None:
-            return f"{self._cause(row)}{_signed(gain)} at {at}; {_confirmed(confirmed)}"
+        ratio = gain.ratio
+        if gain.fresh is not None:
+            return f"{self._cause(row)}{_signed(ratio)} at {at}; {_confirmed(gain.fresh)}"
         word = self._word(gain, trial.speculative)
-        sure = f" ({percent(gain.low)} to {percent(gain.high)} %)" if gain.holds(1.0) and gain.low < gain.high else ""
-        return f"{self._cause(row)}{_signed(gain)}{sure} at {at}: {word}{self._elsewhere(group, gain)}"
+        untold = gain.verdict == "tie" and ratio.low < ratio.high
+        sure = f" ({percent(ratio.low)} to {percent(ratio.high)} %)" if untold else ""
+        return f"{self._cause(row)}{_signed(ratio)}{sure} at {at}: {word}{self._elsewhere(group, gain)}"
 
-    def _beside(self, trial: int, row: Row) -> str:
-        first = metric_value(self._evidence.trials.get(trial, []), self._objective.metric)
+    def _beside(self, base: Value | None, row: Row) -> str:
         value = metric_value([row], self._objective.metric)
-        return f", {percent(value / first)} % on its first start" if first and value else ""
+        if base is None or not value:
+            return ""
+        return f", {percent(value / base.value)} % on the mean of its {base.starts} starts in the search"
 
     def _cause(self, row: Row) -> str:
         """What is behind it, where that can be told in a few words."""
@@ -132,16 +119,16 @@ class Judge:
             parts.append(f"{cap} of {users(row)} requests ran at once")
         return "".join(f"{part}, " for part in parts)
 
-    def _word(self, gain: Interval, speculative: bool) -> str:
-        if gain.holds(1.0):
+    def _word(self, gain: Gain, speculative: bool) -> str:
+        if gain.verdict == "tie":
             return "no difference from the baseline that can be told"
-        if self._objective.better(gain.mean, 1.0):
+        if gain.verdict == "better":
             return "better than the baseline, unconfirmed"
         return "no speedup" if speculative else "worse than the baseline"
 
-    def _elsewhere(self, group: Sequence[Row], gain: Interval) -> str:
+    def _elsewhere(self, group: Sequence[Row], gain: Gain) -> str:
         """The best gain at another load, where the score's has none."""
-        if not gain.holds(1.0) and self._objective.better(gain.mean, 1.0):
+        if gain.verdict == "better":
             return ""
         found = []
         for row in group:
@@ -165,13 +152,6 @@ class Judge:
 def _confirmed(found: Confirmation) -> str:
     verdict = {"better": "confirmed", "worse": "refuted", "tie": "a tie, not confirmed"}[found.verdict]
     return f"started afresh in {found.rounds} rounds {_signed(found.ratio)}: {verdict}"
-
-
-def _half_width(group: Sequence[Row], objective: Objective) -> float | None:
-    row = next((r for r in group if r.level is not None and r.level.load == objective.metric.load), None)
-    if row is None or row.level is None or objective.metric.name != "output_tokens_per_s":
-        return None
-    return row.level.metrics.output_tokens_per_s_half_width
 
 
 def _signed(ratio: Interval) -> str:

@@ -85,17 +85,19 @@ def test_speculation_within_the_unrest_makes_no_difference(build_row: Build) -> 
     ]
     mixed = only(findings(rows), "speculation_mixed")
     assert mixed.text.startswith(
-        "Speculation pays at C=1 (+60.0 %), makes no difference that can be told at C=8 (-2.5 %), best"
+        "Speculation pays at C=1 (+60.0 %, +58.0 to +62.0 %), makes no difference that can be told at C=8 (-2.5 %, "
+        "-5.8 to +0.9 %), best"
     )
     rows[3] = build_row(1, 8, 380.0, flags=EAGLE3, half_width=5.0)
-    assert "and costs at C=8 (-5.0 %)" in only(findings(rows), "speculation_mixed").text
+    assert "and costs at C=8 (-5.0 %, -8.3 to -1.6 %)" in only(findings(rows), "speculation_mixed").text
 
 
 def test_a_gain_by_speculation_within_the_unrest_is_neither_won_nor_lost(build_row: Build) -> None:
     baseline = build_row(0, 1, 100.0, role="baseline", half_width=10.0)
     told = only(findings([baseline, build_row(1, 1, 105.0, flags=EAGLE3)]), "speculation_untold")
     assert told.text.startswith("No gain by speculation can be told: the best of 1")
-    assert "speculation_lost" in kinds(findings([baseline, build_row(1, 1, 95.0, flags=EAGLE3)]))
+    assert "speculation_untold" in kinds(findings([baseline, build_row(1, 1, 95.0, flags=EAGLE3)]))
+    assert "speculation_lost" in kinds(findings([baseline, build_row(1, 1, 70.0, flags=EAGLE3)]))
 
 
 def test_nothing_beats_the_baseline_is_said_plainly(build_row: Build) -> None:

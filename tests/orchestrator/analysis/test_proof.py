@@ -55,7 +55,8 @@ def test_the_confirmed_winner_is_the_best_of_the_fresh_starts(build_row: Build) 
     assert [f.data["trial"] for f in told] == [2, 1]
     assert told[0].text.startswith("Confirmed in 3 rounds of fresh starts: trial 2 gives +6.0 % (+5.")
     assert (
-        "106.0 against the baseline's 100.0: max-running-requests=2. The search had told 108.0, +8.0 %." in told[0].text
+        "106.0 against the baseline's 100.0: max-running-requests=2. The search had told 108.0, +8.0 % on "
+        "the baseline's 100.0 there." in told[0].text
     )
 
 

@@ -45,11 +45,19 @@ def test_the_baseline_its_repeats_and_the_confirmation_say_what_they_are_for(bui
         build_row(5, 128, 2380.0, role="confirmation", repeats=0, repeat=2),
         build_row(6, 128, 2690.0, role="confirmation", repeats=2, repeat=2),
     ]
-    assert line(rows, 0).finding == "2,370 simulated tok/s at C=128: what the others are compared with"
+    assert line(baseline(build_row), 0).finding == "2,370 simulated tok/s at C=128: what the others are compared with"
+    assert line(rows, 0).finding == (
+        "2,385 simulated tok/s at C=128 over its 2 starts in the search, this one 2,370: what the others are compared "
+        "with"
+    )
     assert line(rows, 0).gain_percent is None
-    assert line(rows, 1).finding == "the baseline again: 2,400 simulated tok/s at C=128, +1.3 % on its first start"
+    assert line(rows, 1).finding == (
+        "the baseline again: 2,400 simulated tok/s at C=128, +0.6 % on the mean of its 2 starts in the search"
+    )
     assert line(rows, 2).finding.startswith("+13 % at C=128; started afresh in 2 rounds +13 %: confirmed")
     assert "round 1 of the confirmation, trial 2 started afresh: 2,650" in line(rows, 4).finding
+    # Its gain is told beside the start of its round, at the finalist's.
+    assert line(rows, 4).gain_percent is None
     assert "round 2 of the confirmation, the baseline started afresh" in line(rows, 5).finding
 
 

@@ -82,7 +82,7 @@ def test_the_score_is_the_best_feasible_and_the_front_has_its_first_objective_fi
         build_row(3, 8, 90.0, ttft_ms=60.0),  # dominated
     ]
     now = results_view(config, rows)
-    assert now.score == Score("output_tokens_per_s@8", 100.0, 120.0, 1, pytest.approx(0.2))
+    assert now.score == Score("output_tokens_per_s@8", 100.0, 120.0, 1, pytest.approx(0.2), False, 1, "better")
     assert [(point.trial, point.role) for point in now.front] == [(0, "baseline"), (1, "candidate")]
     assert now.front[1].settings == "max-running-requests=4 NCCL_PROTO=LL"
     assert now.front[1].values == {"ttft_ms.p99@8": 160.0, "output_tokens_per_s@8": 120.0}

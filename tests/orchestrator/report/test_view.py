@@ -137,7 +137,10 @@ def test_the_baseline_and_a_confirmed_best_are_called_so() -> None:
     assert best_text(score).endswith("2,370.0 (the baseline)")
     assert best_text(dataclasses.replace(score, confirmed=True)).endswith("(the baseline; none is confirmed better)")
     confirmed = dataclasses.replace(RESULTS.score, confirmed=True)
-    assert best_text(confirmed).endswith("(trial 2, +2.6 % on the baseline, confirmed)")
+    assert best_text(confirmed).endswith("(trial 2, +2.6 % on the baseline in fresh starts, confirmed)")
+    tie = dataclasses.replace(RESULTS.score, verdict="tie")
+    assert best_text(tie).endswith("(trial 2, +2.6 % on the baseline: a tie)")
+    assert best_text(dataclasses.replace(score, baseline_starts=3)).endswith("2,370.0 (the baseline, over 3 starts)")
 
 
 def test_a_long_line_above_is_broken_and_not_cut() -> None:

@@ -108,7 +108,7 @@ def test_optuna_dashboard_opens_the_storage_as_it_is(dashboard: str, browser: An
         page.get_by_text("CUDA out of memory").first.wait_for()
         page.screenshot(path=pictures / "optuna-failed-trial.png", full_page=True)
         page.goto(f"{home}/trials?numbers=1")
-        for text in ("max-running-requests", "+20.0 % on the baseline", "constraint ttft_ms.p99@4 <= 150", "met: 100"):
+        for text in ("max-running-requests", "+20.0 % by", "constraint ttft_ms.p99@4 <= 150", "met: 100"):
             page.get_by_text(text).first.wait_for()
         page.screenshot(path=pictures / "optuna-trial.png", full_page=True)
         page.goto(f"{home}/note")
