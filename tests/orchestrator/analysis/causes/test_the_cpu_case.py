@@ -80,8 +80,8 @@ def test_the_crossover_of_the_middling_drafter_is_explained(told: list[Finding])
     assert found.data["verdicts"] == {1: "pays", 4: "costs", 8: "costs"}
     assert found.text.startswith(
         "EAGLE with markov-eagle-0.2 crosses over between C=1 and C=4: it pays at C=1 and costs from C=4 on, "
-        "by single starts. It gets 2.20 tokens a cycle, whatever the load; break-even rises from C=1 to C=8 from "
-        "about 1.51 to 2.43"
+        "by single starts. It gets 2.20 tokens a cycle, whatever the load; break-even is about 1.51 at C=1 and "
+        "2.43 at C=8"
     )
     assert "consistent with verifying 4 tokens of each" in found.text
     assert [level["break_even"] > level["accept_length"] for level in found.data["levels"]] == [False, True, True]

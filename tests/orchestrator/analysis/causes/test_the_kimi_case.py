@@ -126,8 +126,8 @@ def test_nccl_tuning_removed_communication_at_low_load_and_costs_at_high(told: l
     found = of(told, "communication", concurrency=1)
     assert found.data["gain_percent"] == pytest.approx(41.5, abs=2)
     assert found.data["removed_ms"] == pytest.approx(1000 / 63.6 - 1000 / 90, abs=0.4)
-    assert "at least" in found.text
-    assert "Elsewhere it costs" in found.text
+    assert ". That is consistent with " in found.text
+    assert "of the baseline's step at batch 1 having been communication. Elsewhere it costs: " in found.text
     assert 128 in found.data["costs"]
 
 

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cause_rows import EAGLE3, Build, kinds, nccl, of, timed
 
 from orchestrator.analysis.causes.drafting import first_chance
 from orchestrator.analysis.causes.effects import together
 from orchestrator.analysis.explain import explain, explain_trial
-from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.rows import Row
 from orchestrator.benchmark.intervals import Interval
-from orchestrator.benchmark.records import Distribution
 from orchestrator.offered_load import Load
-
-Build = Callable[..., Row]
-EAGLE3 = {"speculative-algorithm": "EAGLE3", "speculative-num-steps": 3, "speculative-num-draft-tokens": 4}
-
-
-def timed(row: Row, tpot_ms: float | None) -> Row:
-    assert row.level is not None
-    spread = None if tpot_ms is None else Distribution(tpot_ms, tpot_ms, tpot_ms, tpot_ms)
-    metrics = dataclasses.replace(row.level.metrics, tpot_ms=spread)
-    return dataclasses.replace(row, level=dataclasses.replace(row.level, metrics=metrics))
-
-
-def kinds(rows: list[Row]) -> list[str]:
-    return [finding.kind for finding in explain(rows)]
-
-
-def of(rows: list[Row], kind: str) -> Finding:
-    [found] = [f for f in explain(rows) if f.kind == kind]
-    return found
 
 
 def pair(build_row: Build, **changes: Any) -> list[Row]:
@@ -132,16 +111,6 @@ def test_a_throughput_that_goes_against_the_cycles_is_told_as_such(build_row: Bu
     assert "what it loses, it loses in the queue" in of([capped_base, small, capped], "break_even").text
 
 
-def nccl(build_row: Build, admits: int, **flags: Any) -> Row:
-    row = timed(build_row(1, 8, 125.0, admits=admits, flags=flags), 8.0)
-    return dataclasses.replace(
-        row,
-        trial=dataclasses.replace(
-            row.trial, requested_env={"NCCL_PROTO": "Simple"}, canonical_env={"NCCL_PROTO": "Simple"}
-        ),
-    )
-
-
 def test_communication_is_what_nccl_alone_took_off_a_step_of_the_same_batch(build_row: Build) -> None:
     base = [timed(build_row(0, users, 100.0, role="baseline", admits=64), 10.0 - (users < 8)) for users in (4, 8)]
     found = of([*base, nccl(build_row, 64)], "communication")
@@ -185,7 +154,7 @@ def test_a_setting_without_effect_is_told_with_how_surely(build_row: Build) -> N
         "schedule-policy: lpm instead of left out has no effect that can be told: -2.0 to +4.1 %"
     )
     other = of(rows(130.0), "setting_effect")
-    assert "moved throughput by +30.0 % at C=8 (trial 1 against 0, all else equal)" in other.text
+    assert "moved throughput by +30.0 % (+26.6 to +33.5 %) at C=8 (trial 1 against 0, all else equal)" in other.text
 
 
 def test_a_value_that_the_baseline_has_by_itself_is_no_other_setting(build_row: Build) -> None:
