@@ -11,11 +11,12 @@ import numpy as np
 
 from launchers.sglang.rewrites import STEPS, TOPK
 from orchestrator.analysis.causes.drafts import draft_tokens, drafter, most_tokens, setting
-from orchestrator.analysis.causes.evidence import users
+from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.causes.words import ms_text
+from orchestrator.analysis.comparisons import ratio_text
 from orchestrator.analysis.finding import Finding, rows_behind, trials_text
-from orchestrator.benchmark.intervals import student_t
+from orchestrator.benchmark.intervals import Interval, student_t
 
 #: Below this chance that the first drafted token is accepted, a drafter does not fit its model.
 _UNFIT = 0.3
@@ -143,7 +144,8 @@ def _undivided(algorithm: str, groups: Sequence[Mapping[int, Sequence[StepTime]]
         f"that takes at least four that differ in nothing but steps and draft tokens ({trials_text(trials)} differ in "
         "more, or are fewer)."
     )
-    return Finding("cycle_undivided", text, {"algorithm": algorithm, "trials": trials})
+    behind = rows_behind(s.row for by_load in groups for several in by_load.values() for s in several)
+    return Finding("cycle_undivided", text, {"algorithm": algorithm, "trials": trials}, behind)
 
 
 # ---- depth and drafters -----------------------------------------------------------------------------------------
@@ -162,21 +164,25 @@ def depths(steps: StepTimes) -> list[Finding]:
         chain = [step for step in several if topk == 1]
         chain.sort(key=lambda step: setting(step.row, STEPS) or 0)
         if len(chain) > 1 and setting(chain[0].row, STEPS) != setting(chain[-1].row, STEPS):
-            found.setdefault(names[of], _deeper(names[of], load, chain[0], chain[-1]))
+            found.setdefault(names[of], _deeper(names[of], load, chain[0], chain[-1], steps.evidence))
     return list(found.values())
 
 
-def _deeper(name: str, load: int, low: StepTime, high: StepTime) -> Finding:
+def _deeper(name: str, load: int, low: StepTime, high: StepTime, evidence: Evidence) -> Finding:
     tokens, time = high.accept_length / low.accept_length - 1, high.cycle_ms / low.cycle_ms - 1
-    end = "deeper brings more than it costs" if tokens > time else "deeper costs more than it brings"
+    ratio = evidence.against(high.row, low.row)
+    if ratio.holds(1.0):
+        end = "which of the two outweighs the other cannot be told"
+    else:
+        end = "deeper brings more than it costs" if ratio.mean > 1 else "deeper costs more than it brings"
     steps = [setting(one.row, STEPS) for one in (low, high)]
     text = (
         f"{name} at C={load}: with {steps[1]} steps instead of {steps[0]} it gets {high.accept_length:.2f} tokens a "
         f"cycle instead of {low.accept_length:.2f} ({100 * tokens:+.0f} %), and a cycle takes {ms_text(high.cycle_ms)} "
-        f"instead of {ms_text(low.cycle_ms)} ({100 * time:+.0f} %): {end} (trials {low.row.trial.trial} and "
-        f"{high.row.trial.trial})."
+        f"instead of {ms_text(low.cycle_ms)} ({100 * time:+.0f} %): {end}, throughput {ratio_text(ratio)} "
+        f"(trials {low.row.trial.trial} and {high.row.trial.trial})."
     )
-    data = {"drafter": name, "concurrency": load, "steps": steps, "levels": [low.data, high.data]}
+    data = {"drafter": name, "concurrency": load, "steps": steps, "levels": [low.data, high.data]} | _told(ratio)
     return Finding("draft_depth", text, data, rows_behind([low.row, high.row]))
 
 
@@ -192,23 +198,37 @@ def drafters_compared(steps: StepTimes) -> list[Finding]:
     found = []
     if best is not None and len(best[1]) > 1:
         (load, _, (depth, topk, _), _), alike = best
-        found.append(_beside(load, depth, topk, alike))
+        found.append(_beside(load, depth, topk, alike, steps.evidence))
     return found + _unfit(steps, names)
 
 
-def _beside(load: int, depth: int | None, topk: int | None, alike: Mapping[str, StepTime]) -> Finding:
+def _told(ratio: Interval) -> dict[str, object]:
+    """Of two trials' throughput what their interval tells."""
+    verdict = "tie" if ratio.holds(1.0) else "more" if ratio.mean > 1 else "less"
+    return {"throughput_percent": 100 * (ratio.mean - 1), "verdict": verdict}
+
+
+def _beside(
+    load: int, depth: int | None, topk: int | None, alike: Mapping[str, StepTime], evidence: Evidence
+) -> Finding:
     ranked = sorted(((n.rsplit(" ", 1)[-1], s) for n, s in alike.items()), key=lambda item: -item[1].accept_length)
     (first, good), (last, poor) = ranked[0], ranked[-1]
     got = ", ".join(f"{name} gets {step.accept_length:.2f}" for name, step in ranked)
     text = f"Drafters at C={load}, each with {depth} steps of topk {topk}: {got} tokens a cycle"
-    ratio = poor.cycle_ms / good.cycle_ms - 1
-    if abs(ratio) <= _AS_LONG:
+    cycles = f"({ms_text(poor.cycle_ms)} and {ms_text(good.cycle_ms)})"
+    ratio = evidence.against(poor.row, good.row)
+    if ratio.holds(1.0):
+        text += f". Which of {last} and {first} is faster cannot be told: {ratio_text(ratio)}"
+    elif ratio.mean < 1 and abs(poor.cycle_ms / good.cycle_ms - 1) <= _AS_LONG:
         text += (
-            f". Their cycles are as long ({ms_text(poor.cycle_ms)} and {ms_text(good.cycle_ms)}), so acceptance alone "
-            f"makes {last} slower than {first}"
+            f". Their cycles are about as long {cycles} and {last} gives {ratio_text(ratio)} on {first}'s throughput, "
+            "which is consistent with acceptance alone making the difference"
         )
+    else:
+        text += f". {last} gives {ratio_text(ratio)} on {first}'s throughput, their cycles being {cycles[1:-1]} long"
     trials = sorted(step.row.trial.trial for _, step in ranked)
-    data = {"concurrency": load, "steps": depth, "topk": topk, "drafters": {n: s.data for n, s in ranked}}
+    drafters = {n: s.data for n, s in ranked}
+    data = {"concurrency": load, "steps": depth, "topk": topk, "drafters": drafters} | _told(ratio)
     return Finding("drafters", f"{text} ({trials_text(trials)}).", data, rows_behind(s.row for _, s in ranked))
 
 

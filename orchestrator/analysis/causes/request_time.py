@@ -23,7 +23,8 @@ def request_times(steps: StepTimes, only: int) -> list[Finding]:
         behind = [row]
         if beside is not None and row.trial.trial != beside.row.trial.trial:
             text += (
-                f"; the baseline's {_parts(beside)}, in steps of {beside.cycle_ms:,.1f} ms with {beside.batch} at once"
+                f"; in the baseline's first start {_parts(beside)}, in steps of {beside.cycle_ms:,.1f} ms with "
+                f"{beside.batch} at once"
             )
             behind.append(beside.row)
         data = {**step.data, "baseline": beside.data if beside else None}
