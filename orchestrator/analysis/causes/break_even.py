@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.causes.drafts import drafter, most_tokens
@@ -14,7 +14,7 @@ from orchestrator.analysis.causes.evidence import (
 )
 from orchestrator.analysis.causes.step_time import PlainStep, StepTime, StepTimes
 from orchestrator.analysis.causes.words import figure, ms_text
-from orchestrator.analysis.comparisons import percent
+from orchestrator.analysis.comparisons import ratio_text
 from orchestrator.analysis.finding import Finding, rows_behind, trials_text
 from orchestrator.analysis.rows import Row
 from orchestrator.benchmark.intervals import Interval
@@ -109,16 +109,23 @@ def break_even(name: str, judged: Sequence[Judged], steps: StepTimes) -> Finding
         text += f"; and max_running_requests was {step.batch}, so {load - step.batch} of {load} requests queued"
     of = f"trial {trial}, the best of {len(judged)}" if len(judged) > 1 else f"trial {trial}"
     text += f". {_verdict(best, steps.evidence)} ({of})."
-    text += _contradiction(best) + _doubt(best, plain, steps.evidence)
+    text += _contradiction(best) + doubt(best, steps.evidence)
     data = {**best.data, "drafter": name, "others": [one.data for one in judged[1:]]}
-    behind = rows_behind([best.row, *plain.rows])
-    return Finding("break_even", text, data, behind)
+    return Finding("break_even", text, data, rows_behind(behind(best, steps.evidence)))
+
+
+def behind(one: Judged, evidence: Evidence) -> Iterable[Row]:
+    """The rows that its cycle, its plain step and its verdict rest on."""
+    plain = one.step.plain
+    return [*evidence.behind(one.row, one.beside), *(plain.rows if plain else ())]
 
 
 def _verdict(one: Judged, evidence: Evidence) -> str:
     whom = "the baseline" if one.beside is None else f"trial {one.beside.trial.trial}, the same without speculation"
+    told = evidence.gain(one.row) if one.beside is None else None
+    whom += f" {told.how}" if told is not None and told.fresh is not None else ""
     single = "" if evidence.floor(users(one.row)) else ", by single starts of which nobody knows how far they differ"
-    gain = f"{percent(one.ratio.mean)} % against {whom}{single}"
+    gain = f"{ratio_text(one.ratio)} against {whom}{single}"
     if one.verdict == "tie":
         return f"{gain}: a tie"
     return gain + (": it pays" if one.verdict == "pays" else ": no speedup")
@@ -150,11 +157,12 @@ def _contradiction(best: Judged) -> str:
     )
 
 
-def _doubt(best: Judged, plain: PlainStep, evidence: Evidence) -> str:
-    """Other settings that the trial has otherwise than what its cycle is compared with."""
-    if plain.same_settings:
+def doubt(one: Judged, evidence: Evidence) -> str:
+    """Of other settings that the trial has otherwise than what its cycle is compared with; empty for none."""
+    plain = one.step.plain
+    if plain is None or plain.same_settings:
         return ""
-    mine = evidence.settings(best.row, speculation=False, cap=False)
+    mine = evidence.settings(one.row, speculation=False, cap=False)
     theirs = evidence.settings(plain.rows[0], speculation=False, cap=False)
     differ = differing_text((name, values[0]) for name, values in difference(mine, theirs).items())
     return f" It differs in {differ} too, so not all of this need be the speculation's." if differ else ""

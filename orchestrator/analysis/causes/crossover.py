@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
-from orchestrator.analysis.causes.break_even import Judged, speculated
+from orchestrator.analysis.causes.break_even import Judged, behind, doubt, speculated
 from orchestrator.analysis.causes.drafts import draft_tokens
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
-from orchestrator.analysis.causes.words import figure, loads_text, ms_text
-from orchestrator.analysis.finding import Finding, rows_behind
-from orchestrator.analysis.rows import Row
+from orchestrator.analysis.causes.words import figure, ms_text
+from orchestrator.analysis.finding import Finding, loads_text, rows_behind
 
 #: By which share an acceptance may differ over the loads and still be called the same.
 _STEADY = 0.15
@@ -42,49 +41,50 @@ def _crossover(name: str, chosen: Sequence[Judged], evidence: Evidence) -> Findi
     assert low.break_even is not None
     assert high.break_even is not None
     lengths = [one.step.accept_length for one in chosen]
-    loads = f"from C={users(first.row)} to C={users(last.row)}"
     got = f"{low.accept_length:.2f} tokens a cycle at C={users(first.row)} and {high.accept_length:.2f}"
     got += f" at C={users(last.row)}"
     if max(lengths) <= (1 + _STEADY) * min(lengths):
         ends = dict.fromkeys((f"{min(lengths):.2f}", f"{max(lengths):.2f}"))
         got = f"{' to '.join(ends)} tokens a cycle, whatever the load"
-    moved = "rises" if high.break_even > low.break_even else "falls"
     single = "" if all(evidence.floor(users(one.row)) for one in chosen) else ", by single starts"
-    between = f"{figure(low.break_even)} to {figure(high.break_even)}"
-    text = f"{name} {_where(chosen)}{single}. It gets {got}; break-even {moved} {loads} from about {between}"
+    between = (
+        f"about {figure(low.break_even)} at C={users(first.row)} and {figure(high.break_even)} at C={users(last.row)}"
+    )
+    text = f"{name}{_where(chosen)}{single}. It gets {got}; break-even is {between}"
     text += _extra(low, high)
     trial = first.row.trial.trial
     text += f" (trial {trial})."
+    # The same of each load, if of any.
+    text += next(filter(None, (doubt(one, evidence) for one in chosen)), "")
     data = {
         "drafter": name,
         "trial": trial,
         "levels": [one.data for one in chosen],
         "verdicts": {users(one.row): one.verdict for one in chosen},
     }
-    return Finding("crossover", text, data, rows_behind(row for one in chosen for row in _behind(one)))
-
-
-def _behind(one: Judged) -> Iterable[Row]:
-    return (one.row, *(one.step.plain.rows if one.step.plain else ()))
+    return Finding("crossover", text, data, rows_behind(row for one in chosen for row in behind(one, evidence)))
 
 
 def _where(chosen: Sequence[Judged]) -> str:
-    """`pays at C=1 and C=4, not from C=8 on`; `pays nowhere`."""
+    """What follows the drafter's name: ` pays at C=1 and C=4 and costs at C=8`, `: whether it pays cannot be told`."""
     pays = [users(one.row) for one in chosen if one.verdict == "pays"]
     costs = [users(one.row) for one in chosen if one.verdict == "costs"]
     ties = [users(one.row) for one in chosen if one.verdict == "tie"]
     tied = f", at {loads_text(ties)} no difference can be told" if ties else ""
+    if not pays and ties:
+        costing = f"; it costs at {loads_text(costs)}" if costs else ""
+        return f": whether it pays cannot be told at {loads_text(ties)}{costing}"
     if not pays:
-        return f"pays at no load{tied}"
+        return f" pays at no load: it costs at {loads_text(costs)}"
     if not costs:
-        return f"pays at {loads_text(pays)}{tied}" if ties else "pays at every load"
+        return f" pays at {loads_text(pays)}{tied}" if ties else " pays at every load measured"
     if max(pays) < min(costs):
         up_to = f"at C={pays[0]}" if len(pays) == 1 else f"up to C={max(pays)}"
         return (
-            f"crosses over between C={max(pays)} and C={min(costs)}: it pays {up_to}{tied} and costs from "
+            f" crosses over between C={max(pays)} and C={min(costs)}: it pays {up_to}{tied} and costs from "
             f"C={min(costs)} on"
         )
-    return f"pays at {loads_text(pays)} and costs at {loads_text(costs)}{tied}"
+    return f" pays at {loads_text(pays)} and costs at {loads_text(costs)}{tied}"
 
 
 def _extra(low: StepTime, high: StepTime) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 def figure(value: float) -> str:
     """About two digits after the point for small numbers, one for large."""
@@ -13,8 +11,3 @@ def figure(value: float) -> str:
 def ms_text(value: float) -> str:
     """`93 ms`, `1.1 ms`."""
     return f"{value:.0f} ms" if value >= 20 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
-
-
-def loads_text(ladder: Sequence[int]) -> str:
-    names = [f"C={c}" for c in sorted(ladder)]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
