@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from orchestrator.analysis.causes import admission, break_even, communication, crossover, drafting, effects
+from orchestrator.analysis.causes import admission, break_even, communication, crossover, cycle_parts, drafting, effects
 from orchestrator.analysis.causes.evidence import Evidence
 from orchestrator.analysis.causes.request_time import request_times
 from orchestrator.analysis.causes.step_time import StepTimes
@@ -36,7 +36,7 @@ class Explanation:
             *crossover.crossovers(steps),
             *self._score_first(break_even.break_evens(steps)),
             *self._drafts,
-            *drafting.parts(steps),
+            *cycle_parts.parts(steps),
             *self._score_first(communication.communication(steps)),
             *self._waiting,
             *self._effects,
