@@ -38,8 +38,10 @@ class Along:
     def interval(self, trial: int, load: Load) -> Interval | None:
         """The value's 95 % interval: what starts differ by, and the level's own unrest."""
         value = self.value(trial, load)
-        if value is None:
-            return None
+        return None if value is None else self.spread(value, load)
+
+    def spread(self, value: Value, load: Load) -> Interval:
+        """The value with what starts differ by at the load, and its own unrest."""
         return ratio_of(value, Value(1.0, None, _SURE), self.floors.get(load))
 
     def ratio(self, trial: int, base: int, load: Load) -> Interval | None:

@@ -276,9 +276,7 @@ FRONTIER = TableSchema(
         column("state", _TEXT, "of the trial", required=True),
         column("concurrency", _ORDINAL, "users of the closed loop", required=True),
         column("tokens_per_s_per_user", _REAL, "output tokens", unit="tokens/s", required=True),
-        column(
-            "tokens_per_s", _REAL, "output tokens of the whole server; of the baseline over its starts", unit="tokens/s"
-        ),
+        column("tokens_per_s", _REAL, "output tokens; the baseline's over its starts", unit="tokens/s"),
         column("tokens_per_s_per_gpu", _REAL, "output tokens; null for a server without GPUs", unit="tokens/s"),
         column("on_front", _BOOL, "no other level is at least as good in both and better in one", required=True),
         *_SETTINGS,

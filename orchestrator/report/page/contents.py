@@ -12,7 +12,8 @@ from orchestrator.report.page.diary import Line, journal_lines
 from orchestrator.report.page.drawn import Importance, drawn, importance, knobs
 from orchestrator.report.page.front import Front, front_chart, front_of
 from orchestrator.report.page.heat import heat_chart
-from orchestrator.report.page.ladder import Ladder, ladder_chart, ladders_of
+from orchestrator.report.page.ladder import Ladder, ladders_of
+from orchestrator.report.page.ladder_chart import ladder_chart
 from orchestrator.report.page.origin import provenance
 from orchestrator.report.page.parallel import parallel_chart
 from orchestrator.report.page.parameters import importance_chart, slice_charts

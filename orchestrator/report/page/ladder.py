@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orchestrator.analysis.noise import Value
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.settings_at import Along, along
+from orchestrator.analysis.winner import Confirmation
 from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
-from orchestrator.report.page.chart import COLOURS, DASHES, SYMBOLS, Chart, DataTable, figure, numeral
 from orchestrator.report.page.view import View
 
 #: Lines stand so much beside each other (a factor, the axis being logarithmic) that intervals are told apart.
@@ -42,6 +43,8 @@ class Line:
     label: str
     settings: str
     points: tuple[Reached, ...]
+    #: Of a confirmation's rounds, not of the search.
+    afresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +111,27 @@ def _gain(view: View) -> Ladder | None:
     loads, found = _along(view, "output_tokens_per_s")
 
     def ratio(trial: int, load: Load) -> Interval | None:
-        value = None if trial == 0 else found.ratio(trial, 0, load)
-        return None if value is None else Interval(*(100 * (end - 1) for end in (value.mean, value.low, value.high)))
+        return None if trial == 0 else _in_percent(found.ratio(trial, 0, load))
+
+    def afresh(proof: Confirmation, trial: int, load: Load) -> Interval | None:
+        return None if trial == 0 else _in_percent(proof.ratio)
 
     y_title = f"{view.prefix}tok/s against the baseline, %"
-    return _lines(view, loads, found, ratio, "Gain over the baseline along the ladder", y_title, logarithmic=False)
+    title = "Gain over the baseline along the ladder"
+    return _lines(view, loads, found, ratio, afresh, title, y_title, logarithmic=False)
+
+
+def _in_percent(ratio: Interval | None) -> Interval | None:
+    return None if ratio is None else Interval(*(100 * (end - 1) for end in (ratio.mean, ratio.low, ratio.high)))
 
 
 def _ladder(view: View, metric: str, title: str, unit: str) -> Ladder | None:
     loads, found = _along(view, metric)
-    return _lines(view, loads, found, found.interval, title, unit, logarithmic=True)
+
+    def afresh(proof: Confirmation, trial: int, load: Load) -> Interval:
+        return found.spread(Value(proof.value if trial else proof.baseline, None, proof.rounds), load)
+
+    return _lines(view, loads, found, found.interval, afresh, title, unit, logarithmic=True)
 
 
 def _along(view: View, metric: str) -> tuple[list[Load], Along]:
@@ -137,6 +151,7 @@ def _lines(
     loads: list[Load],
     found: Along,
     interval: Callable[[int, Load], Interval | None],
+    afresh: Callable[[Confirmation, int, Load], Interval | None],
     title: str,
     y_title: str,
     *,
@@ -152,84 +167,25 @@ def _lines(
         if points:
             label = "baseline" if trial == 0 else f"trial {trial} ({why})"
             lines.append(Line(trial, label, view.settings(trial), tuple(points)))
+    if lines:
+        lines += _afresh(view, loads, found, afresh)
     x_title = "concurrency (users)" if loads[0].closed else "requests per second"
     known = any(found.floors[load] is not None for load in loads)
     return Ladder(title, y_title, x_title, tuple(lines), logarithmic, known) if lines else None
 
 
-def ladder_chart(view: View, key: str, ladder: Ladder) -> Chart:
-    """The ladder as a chart."""
-    traces = []
-    order = list(view.featured)
-    for position, line in enumerate(ladder.lines):
-        # A setting looks the same in every picture.
-        style = order.index(line.trial)
-        colour = COLOURS[style]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": line.label,
-                "x": [ladder.shifted(position, point.place) for point in line.points],
-                "y": [point.value for point in line.points],
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [point.high - point.value for point in line.points],
-                    "arrayminus": [point.value - point.low for point in line.points],
-                    "color": colour,
-                    "thickness": 1.2,
-                    "width": 4,
-                },
-                "customdata": [
-                    [p.load.label, numeral(p.value), _span(p), p.starts, line.settings.replace(" ", "<br>")]
-                    for p in line.points
-                ],
-                "hovertemplate": f"<b>{line.label}</b> at %{{customdata[0]}}: %{{customdata[1]}}<br>"
-                "95 %: %{customdata[2]}, %{customdata[3]} start(s)<br>%{customdata[4]}<extra></extra>",
-                "line": {"color": colour, "dash": DASHES[style], "width": 2},
-                "marker": {"color": colour, "symbol": SYMBOLS[style], "size": 8},
-            }
-        )
-    places = ladder.places
-    x = {
-        "title": {"text": ladder.x_title},
-        "type": "log",
-        "tickvals": places,
-        "ticktext": [f"{place:g}" for place in places],
-        "range": [math.log10(places[0] / 1.25), math.log10(places[-1] * 1.25)],
-    }
-    low, high = ladder.span
-    y: dict[str, object] = {"title": {"text": ladder.y_title}, "range": [low, high], "zeroline": True}
-    if ladder.logarithmic:
-        y |= {"type": "log", "range": [math.log10(low), math.log10(high)]}
-        y |= {"tickvals": ladder.marks, "ticktext": [f"{mark:,.10g}" for mark in ladder.marks]}
-    else:
-        y |= {"zerolinecolor": COLOURS[0], "zerolinewidth": 2}
-    rows = [
-        (line.label, p.load.label, numeral(p.value), _span(p), str(p.starts))
-        for line in ladder.lines
-        for p in line.points
+def _afresh(
+    view: View, loads: list[Load], found: Along, interval: Callable[[Confirmation, int, Load], Interval | None]
+) -> list[Line]:
+    """What the confirmation's starts gave, of the finalists and of the baseline in the same rounds."""
+    points: dict[int, dict[Load, Reached]] = {}
+    for (trial, load), proof in sorted(found.fresh.items()):
+        for of in (0, trial) if load in loads and trial in view.featured else ():
+            reached = interval(proof, of, load)
+            if reached is not None:
+                point = Reached(load, reached.mean, reached.low, reached.high, proof.rounds)
+                points.setdefault(of, {}).setdefault(load, point)
+    return [
+        Line(trial, f"{view.name(trial)} in fresh starts", view.settings(trial), tuple(own.values()), afresh=True)
+        for trial, own in sorted(points.items())
     ]
-    table = DataTable.of(("setting", "load", ladder.y_title, "95 % interval", "starts"), rows)
-    return Chart(key, ladder.title, _text(ladder), figure(traces, x, y), table)
-
-
-def _text(ladder: Ladder) -> str:
-    parts = []
-    for line in ladder.lines:
-        ends = [line.points[0], line.points[-1]] if len(line.points) > 1 else [line.points[0]]
-        parts.append(f"{line.label} " + " and ".join(f"{_figure(ladder, p)} at {p.load.label}" for p in ends))
-    known = any(point.low < point.high for line in ladder.lines for point in line.points)
-    bars = "Bars are 95 % intervals" if known else "There are no intervals"
-    if not ladder.starts_known:
-        bars += " within a start: what starts differ by was not measured" if known else ": nothing was started twice"
-    return f"{ladder.y_title}: {'; '.join(parts)}. {bars}."
-
-
-def _figure(ladder: Ladder, point: Reached) -> str:
-    return numeral(point.value) if ladder.logarithmic else f"{point.value:+.1f}"
-
-
-def _span(point: Reached) -> str:
-    return "not known" if point.low == point.high else f"{numeral(point.low)} to {numeral(point.high)}"

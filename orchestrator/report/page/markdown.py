@@ -50,13 +50,15 @@ def _ladder(contents: Contents) -> list[str]:
         f"| {escaped(ladder.y_title)} | {' | '.join(load.label for load in loads)} | settings |",
         f"|---|{'---:|' * len(loads)}---|",
     ]
-    base = {point.load: point.value for line in ladder.lines if line.trial == 0 for point in line.points}
+    # Fresh starts stand beside the baseline's of their rounds.
+    base = {(line.afresh, p.load): p.value for line in ladder.lines if line.trial == 0 for p in line.points}
     for line in ladder.lines:
         own = {point.load: point.value for point in line.points}
         cells = []
         for load in loads:
             value = own.get(load)
-            gain = f" ({percent(value / base[load])} %)" if value and line.trial and load in base else ""
+            beside = base.get((line.afresh, load)) if line.trial else None
+            gain = f" ({percent(value / beside)} %)" if value and beside else ""
             cells.append(f"{numeral(value)}{gain}")
         lines.append(f"| {escaped(line.label)} | {' | '.join(cells)} | {escaped(line.settings)} |")
     return [*lines, ""]

@@ -102,6 +102,7 @@ def _ladder(axes: Any, ladder: Ladder, order: list[int]) -> None:
             color=_COLOURS[style],
             linestyle=_DASHES[style],
             marker=_MARKERS[style],
+            markerfacecolor="none" if line.afresh else None,
             capsize=3,
             elinewidth=1,
             label=line.label,

@@ -12,6 +12,7 @@ from orchestrator.analysis.findings import findings
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.analysis.settings_at import Along, along
+from orchestrator.analysis.winner import Confirmation, confirmations
 from orchestrator.config import SweepConfig
 from orchestrator.kept_study import KeptStudy
 from orchestrator.offered_load import Load
@@ -90,22 +91,35 @@ def view_of(kept: KeptStudy) -> View:
     found = findings(rows, objective, details=True)
     told = answer(rows, objective, config.limits, ladder, found)
     score = along(rows, objective, ladder)
-    return View(kept, rows, trials, found, told, score, _featured(trials, told, score, ladder))
+    proofs = confirmations(rows, objective)
+    return View(kept, rows, trials, found, told, score, _featured(trials, told, score, ladder, proofs))
+
+
+#: What fresh starts made of a finalist.
+_PROVEN = {"better": "confirmed", "tie": "a tie", "worse": "refuted"}
 
 
 def _featured(
-    trials: Mapping[int, Sequence[Row]], told: Answer, score: Along, ladder: Sequence[Load]
+    trials: Mapping[int, Sequence[Row]],
+    told: Answer,
+    score: Along,
+    ladder: Sequence[Load],
+    proofs: Sequence[Confirmation],
 ) -> Mapping[int, str]:
+    """The finalists before all others, since only of them more is known than one start."""
     why: dict[int, str] = {}
     if 0 in trials:
         why[0] = "baseline"
+    sign = -1 if score.more_is_better else 1
+    for proof in sorted(proofs, key=lambda proof: (proof.trial != told.best, sign * proof.value)):
+        name = "winner" if proof.trial == told.best else "finalist"
+        why[proof.trial] = f"{name}, {_PROVEN[proof.verdict]} in {proof.rounds} rounds of fresh starts"
     if told.best:
-        why[told.best] = "best" if told.verdict in ("unconfirmed", "tie", "alone") else "winner"
+        why.setdefault(told.best, "best of the search, " + ("a tie" if told.verdict == "tie" else "unconfirmed"))
     for load in reversed(ladder):
         best = score.best_candidate(load)
-        if best is not None and best not in why:
-            why[best] = f"best at {load.label}"
-    sign = -1 if score.more_is_better else 1
+        if best is not None:
+            why.setdefault(best, f"best single start at {load.label}, unconfirmed")
     for speculative, word in ((True, "best speculative"), (False, "best plain")):
         kind = {n for n, group in trials.items() if n and group[0].trial.speculative is speculative}
         scored = [

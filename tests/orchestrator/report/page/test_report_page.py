@@ -259,7 +259,7 @@ def test_its_files_stand_together_and_the_summary_shows_the_pictures(study: Kept
     assert pictures == [f"report/{name}.png" for name in ("front", "gain", "throughput", "tpot", "importance")]
     for name in pictures:
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
-    assert "| trial 11 (best) |" in told
+    assert "| trial 11 (best of the search, unconfirmed) |" in told
     assert not list((tmp_path / "out").rglob("*.partial"))
 
 
