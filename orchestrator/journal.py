@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from orchestrator.analysis.explain import explain_trial
+from orchestrator.analysis.explain import Explanation, explain_trial
+from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.journal import STATES, Entry
 from orchestrator.kept_study import KeptStudy, open_study
 from orchestrator.report.console import plain_console
@@ -79,9 +80,16 @@ def _note(study: KeptStudy, number: str, text: str) -> int:
 
 
 def _data(study: KeptStudy, lines: Sequence[Entry], notes: Mapping[int, Sequence[Note]]) -> dict[str, Any]:
+    why = Explanation(study.results.rows, study.config.score.objective)
+
     def line_data(line: Entry) -> dict[str, Any]:
-        own = notes.get(line.trial, ()) if line.trial is not None else ()
-        return {**dataclasses.asdict(line), "notes": [{"written_at": n.written_at, "text": n.text} for n in own]}
+        if line.trial is None:
+            return {**dataclasses.asdict(line), "notes": [], "causes": []}
+        return {
+            **dataclasses.asdict(line),
+            "notes": [{"written_at": n.written_at, "text": n.text} for n in notes.get(line.trial, ())],
+            "causes": [_cause(finding) for finding in why.trial(line.trial)],
+        }
 
     return {
         "study": study.config.study,
@@ -93,6 +101,12 @@ def _data(study: KeptStudy, lines: Sequence[Entry], notes: Mapping[int, Sequence
         "not_launched": [line_data(line) for line in lines if line.trial is None],
         "unread": list(study.notes),
     }
+
+
+def _cause(finding: Finding) -> dict[str, Any]:
+    """The load of a row is null where its trial ended without any level."""
+    rows = [{"trial": trial, "load": label or None} for trial, label in finding.rows]
+    return {"kind": finding.kind, "text": finding.text, "rows": rows}
 
 
 def _plain(value: object) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.baseline import value_at
-from orchestrator.analysis.finding import Finding, ladder_of, loads_text, settings_text
+from orchestrator.analysis.finding import Finding, ladder_of, loads_text, rows_behind, settings_text
 from orchestrator.analysis.gains import Gains, throughput_at
 from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
 from orchestrator.analysis.rows import Row
@@ -66,50 +66,52 @@ def against_baseline(rows: Sequence[Row], unit: str = "tok/s", known_at: Load | 
     base = {c: value for c, found in gains.items() if (value := found.base)}
     if not base:
         text = "There is no measured baseline: how much the best setting gains cannot be said."
-        return [Finding("no_baseline", text)] if rows else []
+        return [Finding("no_baseline", text, rows=rows_behind(rows))] if rows else []
     best = {c: _compared(*top, base[c], gains[c].floor) for c in base if (top := _best(candidates, gains[c]))}
     if not best:
-        return [Finding("no_candidate", "No setting but the baseline was measured.")]
+        return [Finding("no_candidate", "No setting but the baseline was measured.", rows=rows_behind(rows))]
     if all(found.value <= found.base for found in best.values()):
         closest = ", ".join(
             f"at C={c} trial {found.row.trial.trial} comes closest ({found.percent})" for c, found in best.items()
         )
         text = f"Nothing beats the baseline: {closest}."
         data = {"baseline": {c: value.value for c, value in base.items()}, "best": {c: b.data for c, b in best.items()}}
-        return [Finding("nothing_beats_baseline", text, data)]
+        behind = rows_behind(row for c, found in best.items() for row in (found.row, *gains[c].base_rows))
+        return [Finding("nothing_beats_baseline", text, data, behind)]
     first = next(row.trial for row in rows if row.trial.role == "baseline")
     common = {**first.requested_flags, **first.requested_env}
     return [
-        _gain(found, unit, settings_text(found.row, common), gains[c].floor is not None)
+        _gain(found, unit, settings_text(found.row, common), gains[c])
         for c, found in best.items()
         if Load(c) != known_at
     ]
 
 
-def _gain(found: Compared, unit: str, settings: str, starts_known: bool) -> Finding:
+def _gain(found: Compared, unit: str, settings: str, gains: Gains) -> Finding:
     level = found.row.level
     assert level is not None
     concurrency, trial, accepted = level.load.concurrency, found.row.trial.trial, level.metrics.accept_length
     data = found.data | {"baseline_output_tokens_per_s": found.base, "settings": settings}
+    behind = rows_behind([found.row, *gains.base_rows])
     if found.value <= found.base:
         text = (
             f"At C={concurrency} nothing beats the baseline's {number(found.base)} {unit}; "
             f"trial {trial} comes closest ({found.percent})."
         )
-        return Finding("baseline_best", text, data)
+        return Finding("baseline_best", text, data, behind)
     if found.tie:
         text = (
             f"At C={concurrency} no gain can be told: the best, trial {trial}, gives {number(found.value)} {unit}, "
             f"{found.percent} on the baseline's {number(found.base)}: a tie. Longer levels (workload.level) or further "
             "starts (repeats) would tell."
         )
-        return Finding("tie", text, data)
+        return Finding("tie", text, data, behind)
     text = (
         f"At C={concurrency} trial {trial} gives {number(found.value)} {unit}, {found.percent} on the baseline's "
         f"{number(found.base)}{'' if accepted is None else f', accept length {accepted:.2f}'}: {settings}. "
-        f"Unconfirmed: {_SEARCHED if starts_known else _ONE_START}."
+        f"Unconfirmed: {_SEARCHED if gains.floor is not None else _ONE_START}."
     )
-    return Finding("beats_baseline", text, data)
+    return Finding("beats_baseline", text, data, behind)
 
 
 def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
@@ -120,15 +122,18 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
     if not speculative:
         return []
     found: dict[int, Compared] = {}
+    compared: list[Row] = []
     for concurrency in ladder_of(searched):
         gains = Gains(rows, throughput_at(concurrency))
         fast, reference = _best(speculative, gains), _best(plain, gains)
         if fast and reference:
             found[concurrency] = _compared(*fast, reference[1], gains.floor)
+            compared += [fast[0], reference[0], *(gains.base_rows if reference[0].trial.trial == 0 else ())]
     tried = len({row.trial.trial for row in speculative})
     if not found:
         text = f"Speculation was tried in {tried} trial(s), and none can be compared with a plain setting."
-        return [Finding("speculation_not_compared", text, {"trials": tried})]
+        return [Finding("speculation_not_compared", text, {"trials": tried}, rows_behind(speculative))]
+    behind = rows_behind(compared)
     data = {"levels": {c: one.data | {"plain_output_tokens_per_s": one.base} for c, one in found.items()}}
     pays = [c for c, one in found.items() if one.ratio.mean > 1 and not one.tie]
     ties = [c for c, one in found.items() if one.tie]
@@ -138,12 +143,12 @@ def speculation(rows: Sequence[Row], unit: str = "tok/s") -> list[Finding]:
         verdict += f", and it costs at {loads_text(costs)}" if ties and costs else ""
         text = f"{verdict}: the best of {tried} speculative trial(s) against the best plain one "
         text += f"gives {_listed(found, costs + ties)}."
-        return [Finding("speculation_untold" if ties else "speculation_lost", text, data)]
+        return [Finding("speculation_untold" if ties else "speculation_lost", text, data, behind)]
     text = f"Speculation pays at {_listed(found, pays)}"
     text += f", makes no difference that can be told at {_listed(found, ties)}" if ties else ""
     text += f" and costs at {_listed(found, costs)}" if costs else "" if ties else ", at every concurrency measured"
     text += ", best speculative against best plain setting. Unconfirmed: one start of each."
-    return [Finding("speculation_mixed" if costs or ties else "speculation_won", text, data)]
+    return [Finding("speculation_mixed" if costs or ties else "speculation_won", text, data, behind)]
 
 
 def number(value: float) -> str:

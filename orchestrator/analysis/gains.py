@@ -61,6 +61,11 @@ class Gains:
         return baseline_of(self._rows, self.objective.metric)
 
     @cached_property
+    def base_rows(self) -> list[Row]:
+        """The rows that `base` is of."""
+        return [row for row in self._rows if row.trial.role in BASELINE and value_at(row, self.objective.metric)]
+
+    @cached_property
     def floor(self) -> NoiseFloor | None:
         """What starts of one setting differ by."""
         return floor_of(self._rows, self.objective.metric)

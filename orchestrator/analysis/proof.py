@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from orchestrator.analysis.baseline import BASELINE, value_at
 from orchestrator.analysis.comparisons import number, percent
-from orchestrator.analysis.finding import Finding, settings_text
+from orchestrator.analysis.finding import Finding, rows_behind, settings_text
 from orchestrator.analysis.gains import Gains
 from orchestrator.analysis.noise import Value, gap_found, log_ratio, ratio_of
 from orchestrator.analysis.objectives import Objective
@@ -29,10 +30,20 @@ def confirmed(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     sign = -1 if objective.direction == "maximize" else 1
     found.sort(key=lambda c: sign * c.value)
     gains = Gains(rows, objective)
-    return [_confirmed(c, trials, gains) for c in found]
+    return [_confirmed(c, trials, gains, rows_behind(_proof_rows(rows, c))) for c in found]
 
 
-def _confirmed(found: Confirmation, trials: dict[int, list[Row]], gains: Gains) -> Finding:
+def _proof_rows(rows: Sequence[Row], found: Confirmation) -> list[Row]:
+    """The fresh starts of the finalist and the baseline, and what the search had measured of the two."""
+    load = found.objective.metric.load
+    at = [row for row in rows if row.level is not None and row.level.load == load]
+    fresh = [row for row in at if row.trial.role == "confirmation" and row.trial.repeats in (0, found.trial)]
+    return [*fresh, *(row for row in at if row.trial.role in BASELINE or row.trial.trial == found.trial)]
+
+
+def _confirmed(
+    found: Confirmation, trials: dict[int, list[Row]], gains: Gains, behind: tuple[tuple[int, str], ...]
+) -> Finding:
     base = trials[0][0].trial
     settings = settings_text(trials[found.trial][0], {**base.requested_flags, **base.requested_env})
     low, high = percent(found.ratio.low), percent(found.ratio.high)
@@ -61,10 +72,10 @@ def _confirmed(found: Confirmation, trials: dict[int, list[Row]], gains: Gains) 
             f"Not confirmed: trial {found.trial} and the baseline tie {how}: {gain} by {where}. {flattery}. "
             f"A gap of {gap:.1f} % would have been found nine times in ten: {settings}."
         )
-        return Finding("confirmed_tie", text, data)
+        return Finding("confirmed_tie", text, data, behind)
     word = "Confirmed" if found.verdict == "better" else "Refuted"
     text = f"{word} {how}: trial {found.trial} gives {gain} by {where}: {settings}. {flattery}."
-    return Finding(f"confirmed_{found.verdict}", text, data)
+    return Finding(f"confirmed_{found.verdict}", text, data, behind)
 
 
 def noise(rows: Sequence[Row], objective: Objective) -> list[Finding]:
@@ -77,7 +88,9 @@ def noise(rows: Sequence[Row], objective: Objective) -> list[Finding]:
         f"{objective.metric}, {floor.freedom} degree{'s' if floor.freedom > 1 else ''} of freedom): between single "
         f"starts less than {100 * floor.smallest_gain:.1f} % is a tie."
     )
-    return [Finding("noise_floor", text, {"sd": floor.sd, "freedom": floor.freedom, "tie": floor.smallest_gain})]
+    again = [row for row in rows if row.trial.role != "candidate" and value_at(row, objective.metric)]
+    data = {"sd": floor.sd, "freedom": floor.freedom, "tie": floor.smallest_gain}
+    return [Finding("noise_floor", text, data, rows_behind(again))]
 
 
 def within_start(rows: Sequence[Row], objective: Objective) -> list[Finding]:
@@ -85,12 +98,13 @@ def within_start(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     load = objective.metric.load
     again = dataclasses.replace(load, repeat=1)
     by_load = {row.level.load: row for row in rows if row.trial.role == "baseline" and row.level is not None}
-    values = []
+    values, behind = [], []
     for row in (by_load.get(again), by_load.get(load)):
         rate = row.output_tokens_per_s if row else None
         if row is None or row.level is None or rate is None:
             return []
         values.append(Value(rate, row.level.metrics.output_tokens_per_s_half_width))
+        behind.append(row)
     second, first = values
     if first.half_width is None or second.half_width is None:
         return []
@@ -102,12 +116,13 @@ def within_start(rows: Sequence[Row], objective: Objective) -> list[Finding]:
         f"{load.label}: {percent(ratio.mean)} %, more than the levels' own intervals allow. They are less sure than "
         "they say; a longer warm-up or longer levels (workload.level) would help."
     )
-    return [Finding("unsteady_within_start", text, {"first": first.value, "second": second.value})]
+    data = {"first": first.value, "second": second.value}
+    return [Finding("unsteady_within_start", text, data, rows_behind(behind))]
 
 
 def drift(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     """Whether the baseline's score moved over the study: the slope of its logarithm over time, at 95 %."""
-    points = []
+    points, behind = [], []
     for group in by_trial(rows).values():
         info, value = group[0].trial, metric_value(group, objective.metric)
         at = group[0].start.started_at
@@ -116,6 +131,7 @@ def drift(rows: Sequence[Row], objective: Objective) -> list[Finding]:
                 # A cost of 0 has none, and the starts that are left would tell another story.
                 return []
             points.append((at.timestamp(), log))
+            behind += [row for row in group if row.level is not None and row.level.load == objective.metric.load]
     if len(points) < _FEWEST_POINTS:
         return []
     mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
@@ -135,4 +151,5 @@ def drift(rows: Sequence[Row], objective: Objective) -> list[Finding]:
         f"{100 * moved:+.1f} % in {span_s / 60:.0f} min. Trials far apart in time "
         "are compared less surely than it seems."
     )
-    return [Finding("drift", text, {"moved_percent": 100 * moved, "span_s": span_s, "starts": len(points)})]
+    data = {"moved_percent": 100 * moved, "span_s": span_s, "starts": len(points)}
+    return [Finding("drift", text, data, rows_behind(behind))]

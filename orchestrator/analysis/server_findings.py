@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
-from orchestrator.analysis.finding import Finding, trials_text
+from orchestrator.analysis.finding import Finding, rows_behind, rows_of, trials_text
 from orchestrator.analysis.rows import Row, by_trial
 
 
@@ -22,7 +22,7 @@ def outputs(rows: Sequence[Row]) -> list[Finding]:
             unchecked.append(trial)
     if unchecked:
         text = f"Whether the output is right was not compared with the baseline's: {trials_text(unchecked)}."
-        found.append(Finding("output_unchecked", text, {"trials": unchecked}))
+        found.append(Finding("output_unchecked", text, {"trials": unchecked}, rows_of(rows, unchecked)))
     return found
 
 
@@ -40,7 +40,7 @@ def _wrong_output(trial: int, group: Sequence[Row]) -> Finding:
             f"The output of trial {trial} is not the baseline's: of its greedy tokens {_share(share)} are the same, "
             f"of the baseline's own in another batch {_share(own)}. However fast, it is not compared."
         )
-    return Finding("output_differs", text, data)
+    return Finding("output_differs", text, data, rows_behind(group))
 
 
 def _share(share: float | None) -> str:
@@ -62,20 +62,20 @@ def settings(rows: Sequence[Row]) -> list[Finding]:
         data = {"name": first.name, "asked": first.asked, "in_force": first.in_force, "trials": trials}
         end = "" if known else "; no rule explains it"
         kind = "setting_rewritten" if known else "setting_unexpected"
-        found.append(Finding(kind, f"{text} ({trials_text(trials)}){end}.", data))
+        found.append(Finding(kind, f"{text} ({trials_text(trials)}){end}.", data, rows_of(rows, trials)))
     return found
 
 
 def partial_acceptance(rows: Sequence[Row]) -> list[Finding]:
     """Acceptance lengths that only some data-parallel ranks told."""
-    levels = [(r.trial.trial, r.level.load.label) for r in rows if r.level and r.level.metrics.accept_partial]
+    levels = rows_behind(r for r in rows if r.level and r.level.metrics.accept_partial)
     if not levels:
         return []
     text = (
         f"The accept length of {len(levels)} level(s) is that of some data-parallel ranks only, the others told none "
         f"({trials_text({trial for trial, _ in levels})})."
     )
-    return [Finding("accept_partial", text, {"levels": levels})]
+    return [Finding("accept_partial", text, {"levels": list(levels)}, levels)]
 
 
 def disagreements(rows: Sequence[Row]) -> list[Finding]:
@@ -85,7 +85,12 @@ def disagreements(rows: Sequence[Row]) -> list[Finding]:
         for text in group[-1].start.rule_disagreements:
             first.setdefault(text, trial)
     return [
-        Finding("rules_disagree", f"Trial {trial}, a rule of ours to be mended: {text}", {"trial": trial})
+        Finding(
+            "rules_disagree",
+            f"Trial {trial}, a rule of ours to be mended: {text}",
+            {"trial": trial},
+            rows_of(rows, [trial]),
+        )
         for text, trial in first.items()
     ]
 
@@ -96,7 +101,7 @@ def leftovers(rows: Sequence[Row]) -> list[Finding]:
     if not trials:
         return []
     text = f"Of the server of {trials_text(trials)} something was left after its end: see stop_report."
-    return [Finding("not_stopped", text, {"trials": trials})]
+    return [Finding("not_stopped", text, {"trials": trials}, rows_of(rows, trials))]
 
 
 def failures(rows: Sequence[Row]) -> list[Finding]:
@@ -113,7 +118,8 @@ def failures(rows: Sequence[Row]) -> list[Finding]:
         message = next((r.outcome.failure_message for r in members if r.outcome.failure_message), None)
         text = f"{len(trials)} trial(s) {what} ({kind}): {trials_text(trials)}."
         text += f" The first: {message}" if message else ""
-        found.append(Finding("failed_trials", text, {"state": state, "failure": kind, "trials": trials}))
+        data = {"state": state, "failure": kind, "trials": trials}
+        found.append(Finding("failed_trials", text, data, rows_of(rows, trials)))
     return found
 
 
@@ -137,7 +143,7 @@ def failed_requests(rows: Sequence[Row]) -> list[Finding]:
             "failed": metrics.requests_failed,
             "total": metrics.requests_total,
         }
-        found.append(Finding("failed_requests", text, data))
+        found.append(Finding("failed_requests", text, data, rows_behind([row])))
     return found
 
 
@@ -161,7 +167,7 @@ def counts(rows: Sequence[Row]) -> list[Finding]:
                 f"{what.replace('_', ' ')}, the load generator {client:,} ({100 * (server / client - 1):+.1f} %)."
             )
             data = {"trial": row.trial.trial, "level": metrics.load.label, "server": server, "client": client}
-            found.append(Finding("counts_differ", text, data | {"what": what}))
+            found.append(Finding("counts_differ", text, data | {"what": what}, rows_behind([row])))
     return found
 
 
@@ -172,7 +178,8 @@ def client_limits(rows: Sequence[Row]) -> list[Finding]:
         if row.level is not None and (why := row.level.client_limited) is not None:
             label = row.level.load.label
             text = f"Trial {row.trial.trial} at {label} is not compared: {why}."
-            found.append(Finding("client_limited", text, {"trial": row.trial.trial, "level": label}))
+            data = {"trial": row.trial.trial, "level": label}
+            found.append(Finding("client_limited", text, data, rows_behind([row])))
     return found
 
 
@@ -200,7 +207,8 @@ def repeated_prompts(rows: Sequence[Row]) -> list[Finding]:
         f"The dataset had too few prompts for {len(levels)} level(s): up to {max(levels.values()):,} were sent again, "
         f"and the prefix cache may have known them ({trials_text({trial for trial, _ in levels})})."
     )
-    return [Finding("repeated_prompts", text, {"levels": list(levels)})]
+    behind = rows_behind(row for row in rows if row.level is not None and row.level.repeated_prompts)
+    return [Finding("repeated_prompts", text, {"levels": list(levels)}, behind)]
 
 
 def used_up_prompts(rows: Sequence[Row]) -> list[Finding]:
@@ -228,12 +236,8 @@ def warm_levels(rows: Sequence[Row]) -> list[Finding]:
         ("unknown", "began with a prefix cache of which nothing is known; their numbers are not compared"),
         ("unique", "began without a confirmed flush of the prefix cache, but found nothing in it"),
     ):
-        levels = [
-            (row.trial.trial, row.level.load.label)
-            for row in rows
-            if row.level is not None and row.level.cache_state == state
-        ]
+        levels = rows_behind(row for row in rows if row.level is not None and row.level.cache_state == state)
         if levels:
             sentence = f"{len(levels)} level(s) {text} ({trials_text({trial for trial, _ in levels})})."
-            found.append(Finding(f"cache_{state}", sentence, {"levels": levels}))
+            found.append(Finding(f"cache_{state}", sentence, {"levels": list(levels)}, levels))
     return found

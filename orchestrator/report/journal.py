@@ -68,6 +68,7 @@ def print_trial(
     console.print(f"settings: {line.settings}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     for finding in findings:
         console.print(f"- {finding.text}", markup=False, soft_wrap=not console.is_terminal)
+        console.print(f"  {finding.rows_text}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     for note in notes:
         console.print(_note_text(note), style="italic", markup=False, soft_wrap=not console.is_terminal)
     row = next((row for row in study.results.rows if row.trial.trial == line.trial), None)

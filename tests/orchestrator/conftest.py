@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +11,25 @@ from typing import Any
 import pytest
 from conductor_desk import Desk
 
+from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.rows import CacheState, MeasuredLevel, Outcome, Row, StartInfo, State, TrialInfo
 from orchestrator.benchmark.records import Distribution, LevelMetrics
 from orchestrator.offered_load import Load
 from orchestrator.study_folder import dump
+
+
+@pytest.fixture(autouse=True)
+def _findings_name_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is found in any test here rests on rows, and names them."""
+    made = Finding.__init__
+
+    def named(self: Finding, *args: Any, **more: Any) -> None:
+        made(self, *args, **more)
+        caller = sys._getframe(1).f_globals["__name__"]
+        assert self.rows or not caller.startswith("orchestrator."), f"{self.kind} names no rows"
+
+    monkeypatch.setattr(Finding, "__init__", named)
+
 
 MOMENT = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 

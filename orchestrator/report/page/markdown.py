@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from orchestrator.analysis.comparisons import percent
+from orchestrator.analysis.finding import Finding
 from orchestrator.report.page.chart import numeral
 from orchestrator.report.page.contents import Contents
 
@@ -28,7 +29,7 @@ def summary(contents: Contents, pictures: Sequence[tuple[PurePosixPath, str]]) -
         lines.append("")
     lines += _ladder(contents)
     for name, found in contents.findings:
-        lines += [f"## {escaped(name)}", "", *(f"- {escaped(finding.text)}" for finding in found[:_MOST])]
+        lines += [f"## {escaped(name)}", "", *(_finding(finding) for finding in found[:_MOST])]
         if len(found) > _MOST:
             lines.append(f"- … and {len(found) - _MOST} more in report.html")
         lines.append("")
@@ -62,6 +63,10 @@ def _ladder(contents: Contents) -> list[str]:
             cells.append(f"{numeral(value)}{gain}")
         lines.append(f"| {escaped(line.label)} | {' | '.join(cells)} | {escaped(line.settings)} |")
     return [*lines, ""]
+
+
+def _finding(finding: Finding) -> str:
+    return f"- {escaped(finding.text)} ({escaped(finding.rows_text)})"
 
 
 def escaped(text: str) -> str:
