@@ -101,6 +101,9 @@ def test_every_command_gives_the_baseline_the_same_figure(study: KeptStudy) -> N
     assert f"over its {base.starts} starts in the search" in line.finding
     on_front = [point for point in study.results.frontier if point.row.trial.trial == 0]
     assert base.value in [point.tokens_per_s for point in on_front]
+    for point in study.results.pareto.points:
+        if point.row.trial.trial == 0:
+            assert point.values[0] == base.value
 
 
 def test_every_command_gives_a_trial_the_same_gain_and_verdict(study: KeptStudy) -> None:

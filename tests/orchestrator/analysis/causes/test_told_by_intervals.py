@@ -38,6 +38,23 @@ def test_communication_is_judged_by_the_fresh_starts_where_there_are_any(build_r
     assert {trial for trial, _ in told.rows} == {0, 1, 10, 11, 20, 21, 30, 31}
 
 
+def test_a_drafter_that_was_started_afresh_is_judged_by_that(build_row: Build) -> None:
+    rows = [timed(build_row(0, 8, 100.0, role="baseline", admits=64), 10.0)]
+    rows.append(timed(build_row(1, 8, 125.0, flags=EAGLE3, accept_length=2.0, admits=64), 8.0))
+    assert ": it pays (trial 1)" in of(rows, "break_even").text
+    tie = of([*rows, *fresh(build_row, 98.0, 108.0, 99.0)], "break_even")
+    assert tie.data["verdict"] == "tie"
+    assert "against the baseline in 3 rounds of fresh starts: a tie (trial 1)" in tie.text
+
+
+def test_a_setting_of_a_finalist_is_judged_by_its_fresh_starts(build_row: Build) -> None:
+    rows = [build_row(0, 8, 100.0, role="baseline"), build_row(1, 8, 130.0, flags={"schedule-policy": "lpm"})]
+    assert of(rows, "setting_effect").data["percent"] == {8: pytest.approx(30.0)}
+    afresh = of([*rows, *fresh(build_row, 98.0, 108.0, 99.0)], "no_effect")
+    assert afresh.data["percent"][8] < 5
+    assert {trial for trial, _ in afresh.rows} == {0, 1, 10, 11, 20, 21, 30, 31}
+
+
 def test_a_cap_that_differs_beside_nccl_is_named(build_row: Build) -> None:
     base = timed(build_row(0, 8, 100.0, role="baseline", admits=64), 10.0)
     assert "No other setting differs." in of([base, nccl(build_row, 64)], "communication").text
