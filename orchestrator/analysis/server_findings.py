@@ -190,7 +190,8 @@ def unmeasured(rows: Sequence[Row]) -> list[Finding]:
         if row.level is not None and (why := row.level.unmeasured) is not None:
             label = row.level.load.label
             text = f"Trial {row.trial.trial} at {label} has no figures: {why}."
-            found.append(Finding("unmeasured", text, {"trial": row.trial.trial, "level": label}))
+            data = {"trial": row.trial.trial, "level": label}
+            found.append(Finding("unmeasured", text, data, rows_behind([row])))
     return found
 
 
@@ -213,19 +214,15 @@ def repeated_prompts(rows: Sequence[Row]) -> list[Finding]:
 
 def used_up_prompts(rows: Sequence[Row]) -> list[Finding]:
     """Levels that ended where their prompts did, before their throughput was known as well as asked."""
-    levels = [
-        (row.trial.trial, row.level.load.label)
-        for row in rows
-        if row.level is not None and row.level.metrics.ended_by == "prompts"
-    ]
-    if not levels:
+    behind = rows_behind(row for row in rows if row.level is not None and row.level.metrics.ended_by == "prompts")
+    if not behind:
         return []
     text = (
-        f"{len(levels)} level(s) ended where the dataset's prompts did, none of which is sent twice: their throughput "
-        f"is known less well than asked ({trials_text({trial for trial, _ in levels})}). More prompts would tell, or "
+        f"{len(behind)} level(s) ended where the dataset's prompts did, none of which is sent twice: their throughput "
+        f"is known less well than asked ({trials_text({trial for trial, _ in behind})}). More prompts would tell, or "
         "fewer requests (workload.level)."
     )
-    return [Finding("prompts_used_up", text, {"levels": levels})]
+    return [Finding("prompts_used_up", text, {"levels": list(behind)}, behind)]
 
 
 def warm_levels(rows: Sequence[Row]) -> list[Finding]:

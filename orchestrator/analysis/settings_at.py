@@ -42,7 +42,9 @@ class Along:
 
     def spread(self, value: Value, load: Load) -> Interval:
         """The value with what starts differ by at the load, and its own unrest."""
-        return ratio_of(value, Value(1.0, None, _SURE), self.floors.get(load))
+        found = ratio_of(value, Value(1.0, None, _SURE), self.floors.get(load))
+        assert found is not None, "a value of 0 is none, see `baseline.value_at`"
+        return found
 
     def ratio(self, trial: int, base: int, load: Load) -> Interval | None:
         """trial / base at the load with its 95 % interval; None where one of them has no value."""
