@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.analysis.constraints import kept
 from orchestrator.analysis.finding import settings_text
-from orchestrator.analysis.gains import Gains
-from orchestrator.analysis.objectives import Constraint, Metric
+from orchestrator.analysis.journal import line_of
+from orchestrator.analysis.objectives import Metric
 from orchestrator.analysis.rows import Row, metric_value
 from orchestrator.config import SweepConfig
 from orchestrator.report.summary import fixed_settings
@@ -19,22 +20,23 @@ REPORT = "report.html"
 _MESSAGE = 400
 
 
-def trial_attributes(config: SweepConfig, rows: Sequence[Row], starts: Sequence[Row]) -> dict[str, str | float]:
-    """Of a trial that has its end: settings, figures by metric, constraints, failure, and where its files are.
+def trial_attributes(
+    config: SweepConfig, rows: Sequence[Row], known: Mapping[int, Sequence[Row]]
+) -> dict[str, str | float]:
+    """Of a trial that has its end: settings, the journal's line as it then is, figures by metric, constraints, failure,
+    and where its files are.
 
-    `starts` are the rows of the baseline's starts so far: an ended trial's attributes cannot be written again, so the
-    gain is that of then, and says so. A figure that is missing is left out. Files are told from the study's folder.
+    `known` are the rows of the trials that have an end. A figure that is missing is left out. Files are told from the
+    study's folder.
     """
     first = rows[0]
     found: dict[str, str | float] = {
         "server": f"SIMULATED, profile {first.trial.profile}" if first.trial.simulated else "SGLang",
         "settings": settings_text(first, fixed_settings(config)),
+        "finding": _line(config, rows, known),
         "trial folder": f"levels/{first.trial.trial:06d}",
         "trial file": f"trials/{first.trial.trial:06d}.arrow",
     }
-    text = _finding(config, rows, starts)
-    if text:
-        found["finding"] = text
     start_ids = list(dict.fromkeys(row.start.start_id for row in rows if row.start.start_id is not None))
     if start_ids:
         found["log"] = ", ".join(f"logs/{start_id}.log" for start_id in start_ids)
@@ -50,7 +52,7 @@ def trial_attributes(config: SweepConfig, rows: Sequence[Row], starts: Sequence[
         if value is not None:
             found[str(metric)] = round(value, 4)
     for text, limit in zip(config.constraints, config.limits, strict=True):
-        found[f"constraint {text}"] = _kept(rows, limit)
+        found[f"constraint {text}"] = kept(rows, known.get(first.trial.repeats or 0, ()), limit).text
     return found
 
 
@@ -70,37 +72,11 @@ def _metrics(config: SweepConfig) -> list[Metric]:
     return list(dict.fromkeys([*(objective.metric for objective in config.objectives), *ladder]))
 
 
-def _kept(rows: Sequence[Row], limit: Constraint) -> str:
-    value = metric_value(rows, limit.metric)
-    if value is None:
-        return "violated: not measured"
-    return f"{'violated' if limit.violation(value) > 0 else 'met'}: {value:,.4g}"
-
-
-def _finding(config: SweepConfig, rows: Sequence[Row], starts: Sequence[Row]) -> str | None:
-    """Failed, not allowed, or how much better than the baseline; a dashboard takes no notice of the constraints."""
-    outcome, metric = rows[0].outcome, config.score.objective.metric
-    if outcome.state != "complete":
-        return f"{outcome.state}: {outcome.failure_kind or 'stopped'}"
-    value, gain = metric_value(rows, metric), Gains(starts, config.score.objective).trial_gain(rows)
-    parts = []
-    if rows[0].trial.repeats is None:
-        for limit in config.limits:
-            at = metric_value(rows, limit.metric)
-            if limit.violation(at) > 0:
-                parts.append(f"violates {limit} ({'not measured' if at is None else format(at, ',.4g')})")
-    if rows[0].trial.trial == 0:
-        parts.append("the baseline")
-    elif rows[0].trial.repeats is not None:
-        of = "the baseline" if rows[0].trial.repeats == 0 else f"trial {rows[0].trial.repeats}"
-        parts.append(f"{of} started afresh" + (f": {metric} {value:,.1f}" if value else ""))
-    elif gain is not None:
-        of = f"{gain.base.starts} start{'s' if gain.base.starts > 1 else ''} of the baseline so far"
-        tie = "; a tie" if gain.verdict == "tie" else ""
-        parts.append(f"{100 * (gain.ratio.mean - 1):+.1f} % by {metric} on {of}{tie}; the journal has what came later")
-    elif value:
-        parts.append(f"{metric} {value:,.1f}")
-    return "; ".join(parts) or None
+def _line(config: SweepConfig, rows: Sequence[Row], known: Mapping[int, Sequence[Row]]) -> str:
+    trial = rows[0].trial.trial
+    trials = {**known, trial: rows}
+    every = [row for ordinal in sorted(trials) for row in trials[ordinal]]
+    return line_of(trial, every, config.score.objective, config.limits, levels=len(config.workload.ladder))
 
 
 def study_attributes(config: SweepConfig, folder: str, simulated: bool) -> dict[str, str]:

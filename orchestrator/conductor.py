@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.agenda import Agenda, Why
 from orchestrator.analysis.agreement import judged, lossy_thresholds
-from orchestrator.analysis.baseline import BASELINE
+from orchestrator.analysis.constraints import kept
 from orchestrator.analysis.cost import node_s
 from orchestrator.analysis.rows import Outcome, Row, StartInfo, TrialInfo, by_trial, metric_value
 from orchestrator.attributes import trial_attributes
@@ -121,12 +121,13 @@ class Conductor:
     def resume(self) -> list[int]:
         """Put in order what an earlier run left; the ordinals that will be run again."""
         self.store.recover()
+        # Before anything is told: what is told of a trial depends on the others.
+        self.known.update(self.store.trials())
         again = self.study.reconcile(self._told_of)
         for trial in self.study.given_up():
             rows = self.store.trial(trial.ordinal)
             if not rows or rows[0].outcome.state == "interrupted":
                 self._give_up(trial)
-        self.known.update(self.store.trials())
         self._earlier_s = node_s(self.store.rows())
         self._agenda.changed()
         starts = [row.start for row in self.known.get(0) or self.store.levels(0)]
@@ -140,7 +141,7 @@ class Conductor:
     def _give_up(self, trial: Trial) -> None:
         """Each launched trial has an end on disk, that of a trial which every run was killed in as well."""
         outcome = Outcome("failed", "interrupted", f"interrupted {trial.attempt} times")
-        self.store.finish_trial(self._info(trial), StartInfo(trial.attempt, None), outcome)
+        self.known[trial.ordinal] = self.store.finish_trial(self._info(trial), StartInfo(trial.attempt, None), outcome)
 
     @property
     def done(self) -> int:
@@ -291,11 +292,10 @@ class Conductor:
 
     def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
         """What Optuna hears of an end, and what people see there."""
-        # At the start of a run its own memory is still empty.
-        ended = list((self.known or self.store.trials()).values())
-        starts = [row for group in ended if group and group[0].trial.role in BASELINE for row in group]
         told = self._verdict(outcome, rows)
-        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, starts))
+        # At the start of a run its own memory is still empty.
+        known = self.known or self.store.trials()
+        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, known))
 
     def _verdict(self, outcome: Outcome, rows: list[Row]) -> Told:
         if outcome.state == "interrupted":
@@ -308,18 +308,18 @@ class Conductor:
                 return Told(Ending.INFEASIBLE, violations=_WRONG_OUTPUT, reason="output_differs")
             score = metric_value(rows, self.config.score.objective.metric)
             if score is not None:
-                # Of a setting that is started again the constraints were told at first; not all levels are measured.
-                of = rows[0].trial.repeats
-                return Told(Ending.COMPLETE, score, self._violations(rows if of is None else self.known.get(of, rows)))
+                return Told(Ending.COMPLETE, score, self._violations(rows))
             return Told(Ending.FAILED, reason="no_score")
         return Told(Ending.FAILED, reason=outcome.failure_kind)
 
     def _violations(self, rows: list[Row]) -> dict[str, float]:
-        """By constraint; a number that is missing violates it."""
+        """By constraint; a number that is missing violates it, and what nobody can tell is left out."""
+        repeated = self.known.get(rows[0].trial.repeats or 0, ())
         found = {}
         for text, limit in zip(self.config.constraints, self.config.limits, strict=True):
-            value = metric_value(rows, limit.metric)
-            found[text] = 1.0 if value is None else limit.violation(value)
+            stands = kept(rows, repeated, limit)
+            if stands.violation is not None:
+                found[text] = 1.0 if stands.value is None else stands.violation
         return found
 
     def _info(self, trial: Trial) -> TrialInfo:

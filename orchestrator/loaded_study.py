@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from optuna.trial import TrialState
 
+from orchestrator.analysis.constraints import feasible
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.rows import Row, by_trial, metric_value
-from orchestrator.analysis.winner import feasible_value
 from orchestrator.config import SweepConfig
 from orchestrator.export.choice import Choice, NotExportable, choose
 from orchestrator.kept_study import KeptStudy, NoStudy, StudyError, open_study
@@ -160,9 +160,10 @@ class LoadedStudy:
             rows, attempts = found.get(ordinal, []), self._kept.attempts.get(ordinal, [])
             running = bool(attempts) and attempts[-1].state is TrialState.RUNNING
             if rows or running:
-                yield self._trial(ordinal, rows, running)
+                of = rows[0].trial.repeats if rows else None
+                yield self._trial(ordinal, rows, () if of is None else found.get(of, ()), running)
 
-    def _trial(self, ordinal: int, rows: list[Row], running: bool) -> dict[str, Any]:
+    def _trial(self, ordinal: int, rows: Sequence[Row], repeated: Sequence[Row], running: bool) -> dict[str, Any]:
         objective, limits = self.config.score.objective, self.config.limits
         values: dict[str, Any] = dict.fromkeys(field.name for field in TRIALS.fields)
         values |= {"trial": ordinal, "state": "running" if running else None, "simulated": self.simulated}
@@ -176,7 +177,7 @@ class LoadedStudy:
             "failure_kind": first.outcome.failure_kind,
             "failure_message": first.outcome.failure_message,
             "score": metric_value(rows, objective.metric),
-            "feasible": feasible_value(rows, objective, limits) is not None,
+            "feasible": feasible(rows, repeated, objective, limits),
             "output_differs": first.start.output_differs,
             "levels": sum(row.level is not None for row in rows),
             "started_at": first.start.started_at,

@@ -104,6 +104,15 @@ def entries(
     return found
 
 
+def line_of(
+    trial: int, rows: Iterable[Row], objective: Objective, limits: Sequence[Constraint] = (), *, levels: int = 0
+) -> str:
+    """The journal's finding of one trial, by rows alone; `levels` are those of a whole trial."""
+    rows = list(rows)
+    judge = Judge(rows, objective, limits)
+    return one_line(_entry(trial, by_trial(rows)[trial], None, judge, Standing(levels=levels)).finding)
+
+
 def _entry(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: Judge, standing: Standing) -> Entry:
     blank = _blank(ordinal, group, attempt, judge)
     state = group[0].outcome.state if group else None
@@ -121,7 +130,7 @@ def _entry(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: J
     outcome = group[0].outcome if group else None
     reason = outcome.failure_kind if outcome else None
     if reason is None:
-        kept = _measured(group, standing.levels, attempt.number if attempt else 1)
+        kept = _measured(group, standing.levels, blank.attempt or 1)
         how: State = "pending" if standing.alive else "stopped"
         text = f"interrupted; {kept}; " + ("to be started again" if standing.alive else _AGAIN)
         return replace(blank, state=how, finding=text, reason="interrupted")

@@ -216,7 +216,12 @@ TRIALS = TableSchema(
         column("failure_message", _TEXT, "what happened"),
         _SIMULATED,
         column("score", _REAL, "the study's score, in the unit of its metric; null where it may not be compared"),
-        column("feasible", _BOOL, "complete, scored and within the constraints"),
+        column(
+            "feasible",
+            _BOOL,
+            "complete, scored and within the constraints; of a further start by the trial that it repeats where it did "
+            "not measure their load, null where that is not there",
+        ),
         column("output_differs", _BOOL, "the output is not the baseline's: its numbers are not compared"),
         column("levels", _ORDINAL, "levels measured so far"),
         column("started_at", _TIME, "the server was spawned"),
