@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
             print(text, end="")
         else:
             _write(path, text, runnable=options.to != "yaml")
-    for line in made.lost:
+    for line in made.places.told:
         print(f"warning: {line}", file=sys.stderr)
     print(f"{'SIMULATED figures. ' if made.simulated else ''}Trial {choice.trial}. {choice.why}", file=sys.stderr)
     if options.out is not None:

@@ -16,8 +16,10 @@ from launchers.base import Flags, LaunchSpec
 from launchers.command import refuse_flags
 from launchers.errors import BadArgument
 from launchers.secrets import is_secret_variable
+from launchers.simulated.profile import profile_names
 from orchestrator.config import SimulatedLauncher
 from orchestrator.export.choice import Choice, NotExportable
+from orchestrator.export.places import Places, find_places
 from orchestrator.export.provenance import provenance
 from orchestrator.kept_study import KeptStudy
 
@@ -45,12 +47,8 @@ class Artefact:
     gpus: int
     #: Version of SGLang that was measured, or mimicked; None where it is no release.
     version: str | None
-    #: Where relative paths among the settings are found; None where there are none.
-    folder: Path | None
-    #: Files and folders of this machine that the settings name, as absolute paths by the text that names them.
-    paths: Mapping[str, Path]
-    #: What of the settings was not found on this machine, a line each.
-    lost: tuple[str, ...]
+    #: Where the files and folders are that the settings name.
+    places: Places
     #: Lines for a comment, these among them.
     provenance: tuple[str, ...]
 
@@ -73,10 +71,9 @@ def artefact(study: KeptStudy, choice: Choice, *, port: int = DEFAULT_PORT, real
         raise NotExportable(f"trial {choice.trial} cannot be exported: {error}") from error
     twin = info.simulated and not real
     program, entry = _twin(config.launcher) if twin else _real(info.simulated, info.launch_command)
-    texts = list(_texts(config.model, flags))
-    folder = _folder(texts, study.store.root, program)
-    paths = {text: path for text in texts if (path := _path(text, folder or Path.cwd())) is not None}
-    lost = tuple(_lost(texts, paths))
+    profile = getattr(config.launcher, "profile", None) if twin else None
+    profiles = [] if profile is None or profile in profile_names() else [profile]
+    places = find_places(config.model, flags, _folders(study.store.root, program), profiles)
     told = row.start.versions.get("sglang", "")
     version = told.removeprefix("simulated ")
     return Artefact(
@@ -90,10 +87,8 @@ def artefact(study: KeptStudy, choice: Choice, *, port: int = DEFAULT_PORT, real
         port=port,
         gpus=info.gpus,
         version=version if _RELEASE.fullmatch(version) else None,
-        folder=folder,
-        paths=paths,
-        lost=lost,
-        provenance=(*provenance(study, choice, twin), *lost),
+        places=places,
+        provenance=(*provenance(study, choice, twin), *places.told),
     )
 
 
@@ -120,41 +115,10 @@ def twin_root() -> Path:
     return Path(launchers.__file__).parents[1]
 
 
-def _texts(model: str, flags: Flags) -> Iterator[str]:
-    yield model
-    for value in flags.values():
-        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
-
-
-def _folder(texts: list[str], root: Path, program: str) -> Path | None:
-    """Where relative paths among the words lead from, as far as they can be found; None where there are none.
-
-    The sweep was started there: here, or where the study's folder hangs from, or above an environment of its own.
+def _folders(root: Path, program: str) -> Iterator[Path]:
+    """Where the sweep may have been started: here, or where the study's folder hangs from, or above an environment of
+    its own.
     """
-    relative = [text for text in texts if text and not text.startswith(("/", "~"))]
-    above = Path(program).parents if os.path.isabs(program) else ()
-    for folder in (Path.cwd(), *root.parents[1:2], *above):
-        if any(_exists(folder / text) for text in relative):
-            return folder
-    return None
-
-
-def _path(text: str, folder: Path) -> Path | None:
-    """The file or folder of this machine that a setting names; None for other words."""
-    if text.startswith(("/", "~")):
-        return Path(os.path.expanduser(text))
-    return Path(os.path.normpath(folder / text)) if text and _exists(folder / text) else None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        # A word too long for a name, or one with a null byte.
-        return False
-
-
-def _lost(texts: list[str], paths: Mapping[str, Path]) -> Iterator[str]:
-    for text in texts:
-        if text.startswith(".") and text not in paths:
-            yield f"{text} was not found: start it in the folder where the sweep was started."
+    yield from (Path.cwd(), *root.parents[1:2])
+    if os.path.isabs(program):
+        yield from Path(program).parents[:-1]

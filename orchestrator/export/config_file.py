@@ -37,8 +37,8 @@ def config_yaml(artefact: Artefact, name: str = "serve.yaml") -> str:
     ]
     if beside:
         told.append("SGLang takes these flags on the command line only: " + ", ".join(beside))
-    if artefact.folder is not None:
-        told.append(f"in the folder {artefact.folder}, where its relative paths lead from.")
+    if artefact.places.folder is not None:
+        told.append(f"in the folder {artefact.places.folder}, where its relative paths lead from.")
     told.append("It asks for no key. For one, add `api-key: SECRET` in a copy that only you can read.")
     body = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000)
     return comment((*artefact.provenance, *told)) + body

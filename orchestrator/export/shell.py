@@ -6,8 +6,11 @@ import shlex
 
 from launchers.base import Flags, to_argv
 from orchestrator.export.artefact import Artefact, twin_root
+from orchestrator.export.places import Places
 from orchestrator.export.provenance import comment
 
+#: What is said of settings of a simulated study on a real server.
+NEVER_ON_GPUS = "These settings were measured on a simulated server only, none of them on a GPU."
 _HEAD = """\
 #!/bin/sh
 {provenance}#
@@ -17,29 +20,53 @@ _HEAD = """\
 # file in SERVE_CONFIG: a command line can be read by everyone on the machine.
 set -eu
 """
-#: A relative name is meant from where the script is started.
-CONFIG_FROM_HERE = 'case "${SERVE_CONFIG:-}" in "" | /*) ;; *) SERVE_CONFIG=$PWD/$SERVE_CONFIG ;; esac'
+#: Relative names that a person gives are meant from where the script is started.
+_FROM_HERE = """\
+case "${SERVE_CONFIG:-}" in "" | /*) ;; *) SERVE_CONFIG=$PWD/$SERVE_CONFIG ;; esac
+case "${SERVE_MODEL:-}" in "" | /*) ;; *) [ ! -e "$SERVE_MODEL" ] || SERVE_MODEL=$PWD/$SERVE_MODEL ;; esac"""
+_FOLDER_FROM_HERE = 'case "$SERVE_FOLDER" in /*) ;; *) SERVE_FOLDER=$PWD/$SERVE_FOLDER ;; esac'
+
+
+def names_from_here(places: Places) -> list[str]:
+    """Lines that make what a person gave absolute, and refuse to start where it must be given and was not."""
+    lines = _FROM_HERE.splitlines()
+    if places.unknown:
+        why = "set SERVE_FOLDER to the folder where the sweep was started (. for this one), where these lead from: "
+        lines += [
+            f'[ -n "${{SERVE_FOLDER:-}}" ] || {{ {say(why + ", ".join(places.lost))}; exit 2; }}',
+            _FOLDER_FROM_HERE,
+        ]
+    return lines
+
+
+def say(text: str) -> str:
+    """The command that tells it to whoever started the script."""
+    return f"printf '%s\\n' {shlex.quote(text)} >&2"
 
 
 def shell_script(artefact: Artefact) -> str:
     """The script: sets the variables, then becomes the server."""
     quote = shlex.quote
+    places = artefact.places
     defaults = {"SERVE_HOST": "127.0.0.1", "SERVE_PORT": str(artefact.port), "SERVE_MODEL": artefact.model}
     name = "SERVE_PYTHON" if artefact.entry[:1] == ("-m",) else "SERVE_SGLANG"
     defaults[name] = artefact.program
-    if artefact.folder is not None:
-        defaults["SERVE_FOLDER"] = str(artefact.folder)
-    more = "".join(f", {other}" for other in defaults if other not in ("SERVE_HOST", "SERVE_PORT", "SERVE_MODEL"))
-    lines = [_HEAD.format(provenance=comment(artefact.provenance), more=more)]
+    if places.folder is not None:
+        defaults["SERVE_FOLDER"] = str(places.folder)
+    more = [other for other in defaults if other not in ("SERVE_HOST", "SERVE_PORT", "SERVE_MODEL")]
+    more += ["SERVE_FOLDER"] if places.unknown else []
+    lines = [_HEAD.format(provenance=comment(artefact.provenance), more="".join(f", {other}" for other in more))]
+    lines += names_from_here(places)
     lines += [f'[ -n "${{{key}:-}}" ] || {key}={quote(value)}' for key, value in defaults.items()]
     lines.append("")
     if artefact.twin:
-        lines.append("echo 'SIMULATED: this starts the simulated server, no model is served by it.' >&2")
+        lines.append(say("SIMULATED: this starts the simulated server, no model is served by it."))
     elif artefact.simulated:
-        lines.append("echo 'These settings were measured on a simulated server only, none of them on a GPU.' >&2")
-    lines.append(f'command -v "${name}" >/dev/null || {{ echo "no $' + f'{name}: name one in {name}" >&2; exit 127; }}')
-    if artefact.folder is not None:
-        lines += [CONFIG_FROM_HERE, 'cd "$SERVE_FOLDER"']
+        lines.append(say(NEVER_ON_GPUS))
+    missing = f"printf 'no %s: name one in {name}\\n' \"${name}\" >&2"
+    lines.append(f'command -v "${name}" >/dev/null || {{ {missing}; exit 127; }}')
+    if places.folder is not None or places.unknown:
+        lines.append('cd -- "$SERVE_FOLDER"')
     lines += [f"export {key}={quote(value)}" for key, value in artefact.env.items()]
     if artefact.twin:
         lines.append(f'export PYTHONPATH={quote(str(twin_root()))}"${{PYTHONPATH:+:$PYTHONPATH}}"')

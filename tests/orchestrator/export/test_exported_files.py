@@ -84,7 +84,7 @@ def test_variables_and_words_say_otherwise(made: Make, tmp_path: Path) -> None:
     )
     assert words == [
         *("-m", "sglang.launch_server", "--model-path", "/m y", "--host", "0.0.0.0", "--port", "81"),
-        *("--enable-metrics", "--config", "key.yaml", "--tp-size", "2"),
+        *("--enable-metrics", "--config", str(tmp_path / "key.yaml"), "--tp-size", "2"),
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_study_of_relative_paths_starts_where_they_lead_from(
     (home / "models" / "mine").mkdir(parents=True)
     monkeypatch.chdir(home)
     one = made(model="models/mine", simulated=False, flags={"speculative-draft-model-path": "models/mine"})
-    assert one.folder == home
+    assert one.places.folder == home
     script = shell_script(one)
     _, env = run(script, tmp_path, "python", SERVE_PYTHON="python", SERVE_CONFIG="key.yaml")
     assert env["PWD"] == str(home)
@@ -122,26 +122,66 @@ def test_a_study_of_relative_paths_starts_where_they_lead_from(
     assert words[-1] == str(tmp_path / "key.yaml")
     docker, _ = run(docker_script(one), tmp_path, "docker")
     mine = str(home / "models" / "mine")
-    assert f"{mine}:{mine}:ro" in docker
+    assert docker.count(f"{mine}:{mine}:ro") == 1
     assert docker[docker.index("--speculative-draft-model-path") + 1] == mine
-    assert made(model="org/model").folder is None
+    assert made(model="org/model").places.folder is None
 
 
-def test_relative_paths_are_found_from_where_the_study_lies_or_its_interpreter(
+def test_what_a_person_names_is_meant_from_where_the_script_is_started(made: Make, tmp_path: Path) -> None:
+    (tmp_path / "my model").mkdir()
+    mine = str(tmp_path / "my model")
+    given = {"SERVE_MODEL": "my model", "SERVE_CONFIG": "key.yaml"}
+    words, _ = run(shell_script(made(simulated=False)), tmp_path, "python", SERVE_PYTHON="python", **given)
+    assert words[words.index("--model-path") + 1] == mine
+    words, _ = run(docker_script(made(simulated=False)), tmp_path, "docker", **given)
+    assert words[words.index("--model-path") + 1] == mine
+    assert f"{mine}:{mine}:ro" in words
+    words, _ = run(docker_script(made(simulated=False)), tmp_path, "docker", SERVE_MODEL="another/one")
+    assert words[words.index("--model-path") + 1] == "another/one"
+    assert not any("another" in word for word in words if ":ro" in word)
+
+
+def test_without_the_folder_the_script_tells_what_to_set(
     made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The study of these tests lies in tmp_path: its sweep was started two folders above.
-    (tmp_path.parents[1] / "models-of-ours").mkdir(exist_ok=True)
-    (tmp_path / "project" / "models").mkdir(parents=True)
     monkeypatch.chdir("/")
-    assert made(model="models-of-ours", simulated=False).folder == tmp_path.parents[1]
-    command = f"{tmp_path}/project/.venv-sglang/bin/python -m sglang.launch_server --model-path ./models"
-    assert made(model="./models", simulated=False, command=command).folder == tmp_path / "project"
-    lost = made(model="./nowhere", simulated=False)
-    assert lost.folder is None
-    assert lost.lost == ("./nowhere was not found: start it in the folder where the sweep was started.",)
-    assert set(lost.lost) <= set(lost.provenance)
-    assert made(model="org/model", simulated=False).lost == ()
+    one = made(model="./nowhere", simulated=False, flags={"chat-template": "a b.jinja"})
+    for script, name in ((shell_script(one), "python"), (docker_script(one), "docker")):
+        assert "SERVE_FOLDER=" not in script.split("set -eu")[1].replace("SERVE_FOLDER=$PWD/", "")
+        file = tmp_path / "serve.sh"
+        file.write_text(script)
+        env = {"PATH": os.environ["PATH"], "HOME": "/home/x"}
+        done = subprocess.run(["sh", str(file)], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "set SERVE_FOLDER to the folder where the sweep was started" in done.stderr
+        assert "these lead from: ./nowhere, a b.jinja" in done.stderr
+        words, env = run(script, tmp_path, name, SERVE_PYTHON="python", SERVE_FOLDER="..")
+        assert words[words.index("--model-path") + 1] == "./nowhere"
+        above = f"{tmp_path}/.."
+        if name == "docker":
+            assert f"{above}:{above}:ro" in words
+            assert words[words.index("--workdir") + 1] == above
+        else:
+            assert Path(env["PWD"]).resolve() == tmp_path.parent
+
+
+def test_docker_mounts_what_is_read_for_reading_and_what_is_written_for_writing(made: Make, tmp_path: Path) -> None:
+    flags = {"chat-template": "/t/x.jinja", "crash-dump-folder": "/dumps", "device": "cuda"}
+    words, _ = run(docker_script(made(simulated=False, flags=flags)), tmp_path, "docker")
+    assert {"/t/x.jinja:/t/x.jinja:ro", "/dumps:/dumps"} <= set(words)
+    with pytest.raises(NotExportable, match="no path with a colon: /a:b"):
+        docker_script(made(simulated=False, flags={"chat-template": "/a:b"}))
+
+
+def test_a_profile_of_ones_own_is_started_where_it_is_found(
+    setting: Callable[..., Row], kept: Callable[..., KeptStudy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+    launcher = "{kind: simulated, profile: mine.yaml, startup_speedup: 1000}"
+    study = kept(setting(0, role="baseline"), launcher=launcher)
+    assert artefact(study, choose(study)).places.folder == tmp_path
+    assert artefact(study, choose(study), real=True).places.folder is None
 
 
 @pytest.mark.parametrize("real", [False, True])
