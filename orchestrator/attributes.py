@@ -6,6 +6,7 @@ The search itself reads none of them; what it resumes from is `search.trials`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from orchestrator.analysis.constraints import kept
 from orchestrator.analysis.finding import settings_text
@@ -14,6 +15,7 @@ from orchestrator.analysis.objectives import Metric
 from orchestrator.analysis.rows import Row, metric_value
 from orchestrator.config import SweepConfig
 from orchestrator.report.summary import fixed_settings
+from orchestrator.study_command import command_text
 
 #: What `orchestrator.report` writes into the study's folder.
 REPORT = "report.html"
@@ -98,8 +100,8 @@ def note_text(config: SweepConfig, attributes: Mapping[str, str], findings: Sequ
         *([f"**{attributes['server']}**", ""] if attributes["server"] != "SGLang" else []),
         f"Score: `{attributes['score']}`. Trial 0 is the baseline; repeats of a trial prove the result.",
         "",
-        f"- Report: [{attributes['report']}](file://{attributes['report']}) "
-        f"(`python -m orchestrator.report {attributes['folder']}`)",
+        f"- Report: [{attributes['report']}]({Path(attributes['report']).absolute().as_uri()}) "
+        f"(`{command_text('report', Path(attributes['folder']))}`)",
         f"- Files: `{attributes['folder']}`",
     ]
     return "\n".join([*lines, *(["", "Findings:", ""] if findings else []), *(f"- {text}" for text in findings)])

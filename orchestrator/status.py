@@ -24,6 +24,7 @@ import argparse
 import dataclasses
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -152,7 +153,7 @@ def _told(root: Path, live: LiveState, now: float, snapshot: Snapshot, notes: tu
 def _untold(study: KeptStudy, snapshot: Snapshot, now: float) -> Status:
     """Of a study that no sweep has written a `live.json` for."""
     origin = _ORIGIN.match(study.store.study_yaml.read_text(encoding="utf-8"))
-    command = None if origin is None else f"python -m orchestrator.sweep {origin['space']}"
+    command = None if origin is None else f"python -m orchestrator.sweep {shlex.quote(origin['space'])}"
     left = any(entry.state in ("pending", "running", "stopped") for entry in study.journal())
     owner = _locked_by(study.store.lock, now)
     state: StateName = "unknown"

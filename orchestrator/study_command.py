@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,12 @@ def study_parser(command: str, description: str, epilog: str | None = None) -> a
     options.add_argument("study", type=Path, help="the study's folder, such as results/nccl")
     options.add_argument("--storage", metavar="URL", help="Optuna's storage, where the sweep was given one")
     return options
+
+
+def command_text(command: str, folder: Path) -> str:
+    """The command as it is pasted into a shell here."""
+    here = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    return f"python -m orchestrator.{command} {shlex.quote(str(here))}"
 
 
 def exit_code(run: Callable[[], int]) -> int:

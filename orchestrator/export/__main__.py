@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,8 +55,10 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{'SIMULATED figures. ' if made.simulated else ''}Trial {choice.trial}. {choice.why}", file=sys.stderr)
     if options.out is not None:
         script = options.to != "yaml"
-        how = f"start it with {options.out.absolute()}" if script else "its first lines tell the command"
-        print(f"Wrote {options.out}: {how}", file=sys.stderr)
+        file = shlex.quote(str(options.out.absolute()))
+        print(
+            f"Wrote {file}: {'start it with that' if script else 'its first lines tell the command'}", file=sys.stderr
+        )
     return DONE
 
 
@@ -68,7 +71,7 @@ def _files(made: Artefact, kind: str, out: Path | None) -> list[tuple[Path | Non
         return [(None, config_yaml(made))]
     if out.suffix.lower() not in (".yaml", ".yml"):
         raise NotExportable(f"SGLang reads no configuration from {out.name}: give --out a name that ends in .yaml")
-    files: list[tuple[Path | None, str]] = [(out, config_yaml(made, str(out)))]
+    files: list[tuple[Path | None, str]] = [(out, config_yaml(made, out))]
     return [*files, (out.with_suffix(".env"), environment_file(made))] if made.env else files
 
 

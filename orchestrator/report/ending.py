@@ -7,6 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from orchestrator.study_command import command_text
+
 logger = logging.getLogger(__name__)
 
 
@@ -29,4 +31,4 @@ def keep_report(console: Console, root: Path, storage: str | None) -> None:
 
 
 def _not_written(root: Path, why: str) -> str:
-    return f"No report was written: {why}. To try again: python -m orchestrator.report {root}"
+    return f"No report was written: {why}. To try again: {command_text('report', root)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.analysis.winner import confirmations, winner
 from orchestrator.config import SweepConfig
 from orchestrator.results.store import Results, ResultStore
+from orchestrator.study_command import command_text
 
 #: SGLang's own default port.
 _PORT = 30_000
@@ -67,12 +67,7 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
     console.print(f"  {', '.join(path.name for path in tables)}", markup=False)
     console.print("  trials/, requests/, counters/, logs/, study.yaml, study.db", markup=False)
     if best is not None:
-        console.print(f"\nTo run it: python -m orchestrator.export {_shown(store.root)}", markup=False, soft_wrap=True)
-
-
-def _shown(folder: Path) -> str:
-    """As a person would type it from here."""
-    return shlex.quote(str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder))
+        console.print(f"\nTo run it: {command_text('export', store.root)}", markup=False, soft_wrap=True)
 
 
 def _best_line(config: SweepConfig, trials: Mapping[int, Sequence[Row]], best: int) -> str:

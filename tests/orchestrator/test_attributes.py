@@ -157,6 +157,14 @@ def test_the_study_has_a_metric_name_a_direction_and_a_note_that_links_the_repor
     assert optuna_dashboard.get_note(stored(tmp_path)) == "My own words."
 
 
+def test_a_folder_with_spaces_is_quoted_in_what_is_told(desk: Callable[..., Desk], tmp_path: Path) -> None:
+    config, folder = desk().config, tmp_path / "my results"
+    note = note_text(config, study_attributes(config, str(folder), simulated=True))
+    assert f"`python -m orchestrator.report '{folder}'`" in note
+    assert f"({(folder / 'report.html').as_uri()})" in note
+    assert "my%20results" in note
+
+
 def test_a_study_of_before_the_attributes_is_continued(desk: Callable[..., Desk], tmp_path: Path) -> None:
     study = desk()
     study.run("a")

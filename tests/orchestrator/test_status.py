@@ -103,6 +103,9 @@ def test_a_study_without_a_live_file_is_told_by_its_files(study: Desk, tmp_path:
     assert (status.snapshot.done, status.snapshot.planned) == (2, 4)
     (tmp_path / "study.lock").write_text(json.dumps(lock.owner_of_this_process("run-1")))
     assert status_of(tmp_path).state == "running"
+    text = (tmp_path / "study.yaml").read_text()
+    (tmp_path / "study.yaml").write_text(text.replace("small.yaml", "my small.yaml", 1))
+    assert status_of(tmp_path).command == "python -m orchestrator.sweep 'my small.yaml'"
     (tmp_path / "study.lock").write_text("")
     study.end("c", study.start(_plan(study)), _complete())
     while study.run("d") is not None:

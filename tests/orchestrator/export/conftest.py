@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def kept(tmp_path: Path) -> Callable[..., KeptStudy]:
     """Makes a study of the rows, with C=8 as its score and a bound on TTFT."""
 
     def make(*rows: Row, model: str = "tiny", launcher: str = TWIN) -> KeptStudy:
-        config, _ = parse_sweep(SPACE.format(model=model, launcher=launcher), "small.yaml")
+        config, _ = parse_sweep(SPACE.format(model=json.dumps(model), launcher=launcher), "small.yaml")
         front = pareto_front(list(rows), config.objectives, config.limits)
         results = Results(rows, front, tuple(frontier(list(rows))))
         store = ResultStore(tmp_path, read_only=True)

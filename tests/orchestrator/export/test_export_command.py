@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ def test_files_are_written_and_written_again_but_never_over_others(
     assert main([str(study), "--to", "yaml", "--out", str(file)]) == 2
     assert file.read_text() == "mine: true\n"
     assert "was not written by this command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "name"), [("shell", "a b.sh"), ("docker", "it's.sh"), ("yaml", "a b.yaml")])
+def test_a_relative_name_is_told_whole_and_quoted(
+    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    monkeypatch.chdir(study)
+    assert main([".", "--to", kind, "--out", name]) == 0
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert shlex.split(told.removesuffix("command").removesuffix("with that"))[1] == f"{study / name}:"
+    if kind == "yaml":
+        assert f"--config {shlex.quote(str(study / name))}" in (study / name).read_text()
 
 
 def test_sglang_reads_no_other_ending(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

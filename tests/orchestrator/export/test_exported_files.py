@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,9 @@ def made(setting: Callable[..., Row], kept: Callable[..., KeptStudy]) -> Make:
     return make
 
 
-def run(script: str, folder: Path, name: str, *words: str, **env: str) -> tuple[list[str], dict[str, str]]:
+def run(
+    script: str, folder: Path, name: str, *words: str, shell: str = "sh", **env: str
+) -> tuple[list[str], dict[str, str]]:
     """Words and variables that the program `name` gets from the script."""
     program = folder / "bin" / name
     program.parent.mkdir(exist_ok=True)
@@ -61,7 +64,7 @@ def run(script: str, folder: Path, name: str, *words: str, **env: str) -> tuple[
     file.write_text(script)
     recorded = folder / "recorded"
     variables = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": "/home/x", "RECORDED": str(recorded), **env}
-    subprocess.run(["sh", str(file), *words], env=variables, cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run([shell, str(file), *words], env=variables, cwd=folder, check=True, capture_output=True, timeout=60)
     told = recorded.read_bytes().decode().split("\0")[:-1]
     pairs = (word.partition("=") for word in Path(f"{recorded}.env").read_bytes().decode().split("\0") if word)
     return told, {name: value for name, _, value in pairs}
@@ -75,6 +78,28 @@ def test_the_shell_script_runs_the_very_command_and_environment(made: Make, tmp_
     assert words == command[1:]
     assert {name: env[name] for name in variables} == variables
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_no_value_is_taken_for_anything_but_itself(made: Make, tmp_path: Path, shell: str) -> None:
+    """Of program, model, paths, flags and variables alike, by whichever shell."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    odd = '-it\'s "a" $HOME `x` \\ * ~\n#{end}'
+    (tmp_path / odd).mkdir()
+    program = tmp_path / odd / "bin" / "python"
+    command = f"{shlex.quote(str(program))} -m sglang.launch_server --model-path x"
+    flags = {"chat-template": f"/{odd}", "served": odd, "list": [odd, "", "b"], "json": {"a": odd}}
+    one = made(model=f"/{odd}", flags=flags, env={"ODD": odd}, simulated=False, command=command)
+    words, env = run(shell_script(one), tmp_path / odd, "python", odd, shell=shell)
+    asked, _ = SGLangLauncher(tmp_path, str(program)).command(LaunchSpec(f"/{odd}", flags, {}), 30_000)
+    assert words == [*asked[1:], odd]
+    assert env["ODD"] == odd
+    docker, _ = run(docker_script(one), tmp_path / odd, "docker", odd, shell=shell)
+    image = docker.index("lmsysorg/sglang:v0.5.23")
+    assert docker[image + 1 :] == ["python3", *(w if w != "127.0.0.1" else "0.0.0.0" for w in words)]
+    assert {f"ODD={odd}", f"/{odd}:/{odd}:ro"} <= set(docker[:image])
+    assert docker.count(f"/{odd}:/{odd}:ro") == 1
 
 
 def test_variables_and_words_say_otherwise(made: Make, tmp_path: Path) -> None:
@@ -163,6 +188,7 @@ def test_without_the_folder_the_script_tells_what_to_set(
             assert words[words.index("--workdir") + 1] == above
         else:
             assert Path(env["PWD"]).resolve() == tmp_path.parent
+    assert "in the folder where the sweep was started" in config_yaml(one)
 
 
 def test_docker_mounts_what_is_read_for_reading_and_what_is_written_for_writing(made: Make, tmp_path: Path) -> None:
@@ -230,9 +256,9 @@ def test_a_version_that_is_no_release_names_no_image(made: Make, tmp_path: Path)
 
 def test_the_yaml_reads_back_as_the_command(made: Make, tmp_path: Path) -> None:
     flags = {**FLAGS, "enable-flashinfer-allreduce-fusion": True}
-    one = made(flags=flags, env=ENV, simulated=False)
+    one = made(flags=flags, env={"NCCL_ALGO": "allreduce:tree"}, simulated=False)
     file = tmp_path / "serve.yaml"
-    file.write_text(config_yaml(one))
+    file.write_text(config_yaml(one, file))
     _, beside = split_flags(one)
     argv = ["--config", str(file), *(f"--{name}" for name in beside)]
     read = parse_arguments(argv)
@@ -243,9 +269,37 @@ def test_the_yaml_reads_back_as_the_command(made: Make, tmp_path: Path) -> None:
     assert json.loads(read.flags["json-model-override-args"]) == FLAGS["json-model-override-args"]
 
 
+def test_the_command_of_the_yaml_runs_from_anywhere(
+    made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "it's $HOME"
+    (home / "models").mkdir(parents=True)
+    monkeypatch.chdir(home)
+    odd = "two words; $(touch never) `x` 'q' \"d\" \\"
+    command = f"{shlex.quote(str(tmp_path / 'bin' / 'python'))} -m sglang.launch_server --model-path models"
+    one = made(model="models", env={"ODD": odd}, simulated=False, command=command)
+    told = next(line for line in config_yaml(one, Path("out of here.yaml")).splitlines() if " --config " in line)
+    words, env = run(told.lstrip("# "), tmp_path, "python")
+    assert words == ["-m", "sglang.launch_server", "--config", str(home / "out of here.yaml")]
+    assert env["ODD"] == odd
+    assert env["PWD"] == str(home)
+    assert not list(tmp_path.rglob("never"))
+
+
 def test_the_environment_file_has_a_variable_a_line(made: Make) -> None:
     text = environment_file(made(env={"NCCL_PROTO": "LL", "NCCL_MIN_CTAS": 8}))
     assert [line for line in text.splitlines() if not line.startswith("#")] == ["NCCL_PROTO=LL", "NCCL_MIN_CTAS=8"]
+    assert "systemd" not in text
+    assert "systemd reads the value of ODD otherwise" in environment_file(made(env={"ODD": "a 'b'", "EVEN": "a b"}))
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\n", "a\u2028b"])
+def test_a_line_break_in_a_variable_is_refused_where_it_would_break_the_line(made: Make, value: str) -> None:
+    one = made(env={"FINE": "", "ODD": value}, simulated=False)
+    for write in (environment_file, config_yaml):
+        with pytest.raises(NotExportable, match=r"the value of the variable ODD has a line break.*take --to shell"):
+            write(one)
+    assert shell_script(one)
 
 
 def test_the_provenance_stays_a_comment(made: Make) -> None:
