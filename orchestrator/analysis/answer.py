@@ -116,13 +116,17 @@ def _searched(view: _View, best: int) -> Answer:
     score = view.objective.metric
     settings = f"The best of {_settings(view.tried)} tried {view.where} is trial {best}: {view.settings(best)}."
     value, ratio = view.along.value(best, score.load), view.along.ratio(best, 0, score.load)
+    base = view.along.value(0, score.load)
     assert value is not None
-    if ratio is None:
+    if base is None:
         told = f"It gives {number(value.value)}{view.unit}; without a measured baseline its gain cannot be said."
         return Answer("alone", "Best found, nothing to compare", (settings, told), best)
-    base = view.along.value(0, score.load)
-    assert base is not None
-    figures = f"{number(value.value)}{view.unit} against the baseline's {number(base.value)}, {_gain(ratio)}"
+    figures = f"{number(value.value)}{view.unit} against the baseline's {number(base.value)}"
+    if ratio is None:
+        told = f"It gives {figures}; 0 has no ratio, so by how much cannot be said. Unconfirmed."
+        sentences = (settings, told, crossovers(view.along, view.objective))
+        return Answer("unconfirmed", f"Best at {score.load.label}, unconfirmed", sentences, best)
+    figures += f", {_gain(ratio)}"
     if ratio.holds(1.0):
         told = f"It gives {figures}: a tie, no gain can be told."
         return Answer(
@@ -140,8 +144,8 @@ def _searched(view: _View, best: int) -> Answer:
 def _baseline(view: _View, found: Sequence[Finding]) -> Answer:
     load = view.objective.metric.load
     base = view.along.value(0, load)
-    assert base is not None
-    figure = f"{number(base.value)}{view.unit}"
+    # In the search it may have had none, only beside the finalists.
+    figure = "no figure of the search" if base is None else f"{number(base.value)}{view.unit}"
     told = confirmations(view.rows, view.objective)
     closest = view.along.best_candidate(load)
     if told:

@@ -21,15 +21,17 @@ def baseline_of(rows: Iterable[Row], metric: Metric) -> Value | None:
     """The baseline's value, which says of how many starts it is; None where its first one has none."""
     known = [row for row in rows if row.trial.role in BASELINE]
     found = [(row, value) for row in known if (value := value_at(row, metric)) is not None]
-    return mean_of([value for _, value in found]) if any(row.trial.role == "baseline" for row, _ in found) else None
+    # A start of 0 has no ratio to anything.
+    values = [value for _, value in found if value.value > 0] or [value for _, value in found]
+    return mean_of(values) if any(row.trial.role == "baseline" for row, _ in found) else None
 
 
 def value_at(row: Row, metric: Metric) -> Value | None:
-    """What the row says of the metric; None at another load, and where it may not be compared or has no logarithm."""
+    """What the row says of the metric; None at another load, and where it may not be compared."""
     if row.level is None or row.level.load != metric.load or row.outcome.state != "complete" or not row.comparable:
         return None
     value = row.figure(metric)
-    if not metric.valid(value) or value <= 0:
+    if not metric.valid(value):
         return None
     # Other metrics have no interval of their own.
     own = metric.name == "output_tokens_per_s"

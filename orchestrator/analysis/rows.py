@@ -156,7 +156,7 @@ class MeasuredLevel:
     @property
     def server_failed(self) -> str | None:
         """Why the server itself is to blame that the level is invalid; None where it is not."""
-        return server_failed(self.metrics, self.gave_up, self.counters_before, self.counters_after)
+        return server_failed(self.metrics, self.counters_before, self.counters_after, self.gave_up)
 
     @property
     def unmeasured(self) -> str | None:
@@ -167,7 +167,7 @@ class MeasuredLevel:
     def invalid_reason(self) -> str | None:
         """Why the numbers may not be scored; None where they may."""
         return invalid_reason(
-            self.metrics, self.gave_up, self.cache_state, self.client_limited, self.counters_before, self.counters_after
+            self.metrics, self.cache_state, self.client_limited, self.counters_before, self.counters_after, self.gave_up
         )
 
     @property

@@ -36,18 +36,16 @@ class Along:
         return self.values.get((trial, load))
 
     def interval(self, trial: int, load: Load) -> Interval | None:
-        """The value's 95 % interval: what starts differ by, and the level's own unrest."""
+        """The value's 95 % interval: what starts differ by, and the level's own unrest; None of a value of 0."""
         value = self.value(trial, load)
         return None if value is None else self.spread(value, load)
 
-    def spread(self, value: Value, load: Load) -> Interval:
-        """The value with what starts differ by at the load, and its own unrest."""
-        found = ratio_of(value, Value(1.0, None, _SURE), self.floors.get(load))
-        assert found is not None, "a value of 0 is none, see `baseline.value_at`"
-        return found
+    def spread(self, value: Value, load: Load) -> Interval | None:
+        """The value with what starts differ by at the load, and its own unrest; None of a value of 0."""
+        return ratio_of(value, Value(1.0, None, _SURE), self.floors.get(load))
 
     def ratio(self, trial: int, base: int, load: Load) -> Interval | None:
-        """trial / base at the load with its 95 % interval; None where one of them has no value."""
+        """trial / base at the load with its 95 % interval; None where one of them has no value, or one of 0."""
         one, other = self.value(trial, load), self.value(base, load)
         return None if one is None or other is None else ratio_of(one, other, self.floors.get(load))
 
@@ -66,9 +64,9 @@ class Along:
         """The best setting, 0 for the baseline; None where it cannot be told from the baseline."""
         best = self.best_candidate(load)
         ratio = None if best is None else self.judged(best, load)
-        if ratio is None:
+        if best is None or self.value(0, load) is None:
             return 0
-        if ratio.holds(1.0):
+        if ratio is None or ratio.holds(1.0):
             return None
         return best if (ratio.mean > 1) == self.more_is_better else 0
 

@@ -38,7 +38,7 @@ def failed_share(metrics: LevelMetrics) -> float:
 
 
 def server_failed(
-    metrics: LevelMetrics, gave_up: str | None, before: Mapping[str, float], after: Mapping[str, float]
+    metrics: LevelMetrics, before: Mapping[str, float], after: Mapping[str, float], gave_up: str | None = None
 ) -> str | None:
     """Why the server is to blame that a level is invalid: it failed requests, or began anew. None where it is not.
 
@@ -70,11 +70,11 @@ def unmeasured(metrics: LevelMetrics) -> str | None:
 
 def invalid_reason(
     metrics: LevelMetrics,
-    gave_up: str | None,
     state: CacheState,
     client_limited: str | None,
     before: Mapping[str, float],
     after: Mapping[str, float],
+    gave_up: str | None = None,
 ) -> str | None:
     """Why the level's numbers may not be compared, every reason there is; None where they may.
 
@@ -82,7 +82,7 @@ def invalid_reason(
     earlier version, or a level too short to tell) is no reason, but for the cache.
     """
     found = []
-    if (failure := server_failed(metrics, gave_up, before, after)) is not None:
+    if (failure := server_failed(metrics, before, after, gave_up)) is not None:
         found.append(failure)
     if gave_up is None and (nothing := unmeasured(metrics)) is not None:
         found.append(nothing)

@@ -187,7 +187,7 @@ def goodput(
     meeting = [r for r in measured if meets(r, slo)]
     if closed:
         return _in_window((r.finished_s for r in meeting), window_s)
-    return len(meeting) / (window_s[1] - window_s[0])
+    return _rate(len(meeting), window_s[1] - window_s[0])
 
 
 def attainment(measured: Sequence[RequestRecord], slo: Slo | None) -> float | None:
@@ -340,7 +340,7 @@ def _in_window(stamps_s: Iterable[float], window_s: Window | None) -> float | No
     if window_s is None:
         return None
     start_s, end_s = window_s
-    return sum(start_s < s <= end_s for s in stamps_s) / (end_s - start_s)
+    return _rate(sum(start_s < s <= end_s for s in stamps_s), end_s - start_s)
 
 
 def _rate(count: float | None, seconds: float) -> float | None:

@@ -128,7 +128,7 @@ def _in_percent(ratio: Interval | None) -> Interval | None:
 def _ladder(view: View, metric: str, title: str, unit: str) -> Ladder | None:
     loads, found = _along(view, metric)
 
-    def afresh(proof: Confirmation, trial: int, load: Load) -> Interval:
+    def afresh(proof: Confirmation, trial: int, load: Load) -> Interval | None:
         return found.spread(Value(proof.value if trial else proof.baseline, None, proof.rounds), load)
 
     return _lines(view, loads, found, found.interval, afresh, title, unit, logarithmic=True)

@@ -320,7 +320,7 @@ def test_a_server_that_dies_in_the_middle_is_given_up() -> None:
     record: LevelRecord = run(story())
     assert not record.unreachable
     assert record.gave_up is not None
-    assert record.gave_up in (server_failed(level_metrics(record), record.gave_up, {}, {}) or "")
+    assert record.gave_up in (server_failed(level_metrics(record), {}, {}, record.gave_up) or "")
     assert sum(r.succeeded for r in record.requests) == 40
     assert level_metrics(record).requests_failed >= 12
 
@@ -444,7 +444,7 @@ def test_a_level_that_has_used_up_its_prompts_ends_there_and_repeats_none() -> N
     assert (record.completed, record.gave_up, record.conduct.ended_by) == (True, None, "prompts")
     metrics = level_metrics(record)
     assert metrics.output_tokens_per_s
-    assert invalid_reason(metrics, None, "flushed", None, {}, {}) is None
+    assert invalid_reason(metrics, "flushed", None, {}, {}) is None
 
 
 def test_prompts_come_again_where_reuse_is_asked_for() -> None:
@@ -463,9 +463,7 @@ def test_a_level_that_needs_every_prompt_and_no_more_ended_by_its_requests() -> 
 def test_a_level_whose_prompts_are_used_up_while_it_warms_up_measures_nothing() -> None:
     record, arrived = sends_them(workload(1, warmup_tolerance=1e-9), 4, few(30))
     assert (len(arrived), record.conduct.ended_by, record.window_s) == (30, "prompts", None)
-    assert "used up before it had warmed up" in (
-        invalid_reason(level_metrics(record), None, "flushed", None, {}, {}) or ""
-    )
+    assert "used up before it had warmed up" in (invalid_reason(level_metrics(record), "flushed", None, {}, {}) or "")
 
 
 def test_an_open_loop_ends_with_its_prompts_too() -> None:
@@ -517,8 +515,8 @@ def test_an_open_loop_whose_turns_are_too_rare_measures_nothing_and_blames_no_se
     record, server = level_of(good, asked, Load(request_rate=1.0))
     metrics = level_metrics(record)
     assert (server.arrived, metrics.requests_total, record.gave_up) == (1, 0, None)
-    assert server_failed(metrics, record.gave_up, {}, {}) is None
-    assert "no request's turn came" in (invalid_reason(metrics, None, "flushed", None, {}, {}) or "")
+    assert server_failed(metrics, {}, {}, record.gave_up) is None
+    assert "no request's turn came" in (invalid_reason(metrics, "flushed", None, {}, {}) or "")
 
 
 def test_an_open_loop_warms_up_as_long_as_an_answer_takes() -> None:
