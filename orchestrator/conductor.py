@@ -26,6 +26,7 @@ from orchestrator.results.journal import write_journal
 from orchestrator.results.store import ResultStore
 from orchestrator.search.study import Outcome as Ending
 from orchestrator.search.study import Study, Told, Trial
+from orchestrator.search.trials import lost
 from orchestrator.standing import standing
 
 #: How Optuna hears of a configuration that was launched and cannot run: by a constraint, not by a score.
@@ -105,6 +106,8 @@ class Conductor:
         self._started: dict[str, float] = {}
         #: The rows of every trial that has an end, by ordinal.
         self.known: dict[int, list[Row]] = {}
+        #: Trials that had an end which cannot be read any more: they are measured again.
+        self.lost: list[int] = []
         self._agenda = Agenda(config, study, self.known)
 
     @property
@@ -128,6 +131,9 @@ class Conductor:
             rows = self.store.trial(trial.ordinal)
             if not rows or rows[0].outcome.state == "interrupted":
                 self._give_up(trial)
+        kept = {ordinal for ordinal, rows in self.known.items() if rows[0].outcome.state != "interrupted"}
+        self.lost = lost(self.study.launched(), kept)
+        self.study.start_again(self.lost)
         self._earlier_s = node_s(self.store.rows())
         self._agenda.changed()
         starts = [row.start for row in self.known.get(0) or self.store.levels(0)]
@@ -136,7 +142,7 @@ class Conductor:
             outcome = self.known[0][0].outcome
             _judge_baseline(outcome, len(self.study.launched()[0]))
             self._baseline_up = outcome.state == "complete"
-        return again
+        return sorted({*again, *self.lost})
 
     def _give_up(self, trial: Trial) -> None:
         """Each launched trial has an end on disk, that of a trial which every run was killed in as well."""

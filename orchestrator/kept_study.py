@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -11,16 +12,22 @@ from urllib.parse import quote
 import optuna
 from optuna.trial import FrozenTrial
 
-from orchestrator.analysis.journal import Entry, entries
-from orchestrator.analysis.rows import by_trial
+from orchestrator.analysis.journal import Entry, entries, lost_text
+from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.config import SweepConfig
 from orchestrator.lock import alive
 from orchestrator.results.fronts import frontier, pareto_front
 from orchestrator.results.store import Results, ResultStore
-from orchestrator.search.storage import StudyError, open_storage
-from orchestrator.search.trials import answered, by_ordinal
+from orchestrator.search.storage import StudyError, open_storage, sqlite_file
+from orchestrator.search.trials import answered, by_ordinal, ended, lost
 from orchestrator.standing import standing
 from orchestrator.yaml_source import ConfigError, parse_sweep
+
+#: What is said where trials were measured and the search's memory is not there.
+NO_STORAGE = (
+    "Optuna's storage was not found: give --storage URL, as the sweep was given it. Without it nothing is known of "
+    "what is still to come"
+)
 
 
 class NoStudy(ValueError):
@@ -49,6 +56,21 @@ class KeptStudy:
         """Whether its figures are a simulated server's."""
         return self.config.launcher.kind == "simulated"
 
+    @property
+    def memory(self) -> bool:
+        """Whether the search's memory was found; without it nothing is known of what is still to come."""
+        return bool(self.attempts) or not self.results.rows
+
+    @property
+    def lost(self) -> list[int]:
+        """Trials that had an end which cannot be read any more: they are measured again."""
+        return lost(self.attempts, {row.trial.trial for row in self.results.rows if row.outcome.state != "interrupted"})
+
+    def has_end(self, rows: Sequence[Row]) -> bool:
+        """Whether the trial of these rows has its end: by the search's memory as well, where that is there."""
+        tries = self.attempts.get(rows[0].trial.trial)
+        return rows[0].outcome.state != "interrupted" and (ended(tries) if tries else not self.attempts)
+
     def journal(self) -> list[Entry]:
         """A line for each trial: as the sweep keeps them in journal.arrow, with what has moved since. For what people
         noted see `results.journal.read_notes`.
@@ -72,12 +94,13 @@ def open_study(folder: Path, storage: str | None = None) -> KeptStudy:
         study_id = (root / "study.id").read_text(encoding="utf-8").strip()
     except (ConfigError, UnicodeDecodeError, OSError) as error:
         raise NoStudy(f"the study in {root} cannot be read: {error}") from error
-    rows = store.rows()
-    results = Results(tuple(rows), pareto_front(rows, config.objectives, config.limits), tuple(frontier(rows)))
+    # Before the rows: an end is written before it is told, so that whatever is ended has been written by now.
     study = _search(store, f"{config.study}-{study_id}", storage)
     trials = study.get_trials(deepcopy=False) if study else []
+    rows = store.rows()
+    results = Results(tuple(rows), pareto_front(rows, config.objectives, config.limits), tuple(frontier(rows)))
     owner = study.user_attrs.get("owner") if study else None
-    return KeptStudy(
+    kept = KeptStudy(
         store,
         config,
         study_id,
@@ -85,8 +108,14 @@ def open_study(folder: Path, storage: str | None = None) -> KeptStudy:
         by_ordinal(trials),
         tuple(answered(trials)),
         owner is not None and alive(owner, time.time()),
-        tuple(dict.fromkeys(notes)),
+        (),
     )
+    if not kept.memory:
+        notes.append(NO_STORAGE)
+    if kept.lost:
+        when = "by the next run" if kept.alive else "by the same command"
+        notes.append(f"{lost_text(kept.lost)} measured again {when}")
+    return dataclasses.replace(kept, notes=tuple(dict.fromkeys(notes)))
 
 
 def study_root(folder: Path) -> Path:
@@ -104,18 +133,22 @@ def study_root(folder: Path) -> Path:
 
 
 def _search(store: ResultStore, name: str, url: str | None) -> optuna.Study | None:
-    """The search's memory; None where nothing was begun."""
-    if url is None:
-        if not store.study_db.exists():
+    """The search's memory; None where it is not there."""
+    file = store.study_db if url is None else sqlite_file(url)
+    if file is not None:
+        # A file that is not there would be made.
+        if not file.exists():
             return None
-        # Read only, so that no table is made and no lock for writing is taken.
-        url = f"sqlite:///file:{quote(str(store.study_db))}?mode=ro&uri=true"
+        if url is None:
+            # Read only, so that no table is made and no lock for writing is taken.
+            url = f"sqlite:///file:{quote(str(file))}?mode=ro&uri=true"
+    assert url is not None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = open_storage(url)
     try:
         return optuna.load_study(study_name=name, storage=storage)
     except KeyError:
-        # The folder was begun, and the storage is not yet.
+        # The folder was begun and the storage is not yet, or it is another's.
         return None
 
 

@@ -25,6 +25,7 @@ from launchers.preflight import NodeRequest
 from launchers.process import stop_leftovers
 from orchestrator import lock
 from orchestrator.analysis.finding import settings_text
+from orchestrator.analysis.journal import lost_text
 from orchestrator.attributes import note_text, study_attributes
 from orchestrator.benchmark.datasets.prompts import Prompts
 from orchestrator.board import Stop, start_board
@@ -182,6 +183,8 @@ class _Run:
         self._live.begin(self._reporter.snapshot(over=True))
         if again:
             self._display.say(f"continuing: interrupted trials run again: {', '.join(map(str, again))}")
+        if conductor.lost:
+            self._display.say(f"warning: {lost_text(conductor.lost)} measured again")
         if conductor.nothing_left():
             return conductor.ended or "budget"
         flags, _ = conductor.study.configurations.values()

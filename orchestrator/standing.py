@@ -23,7 +23,7 @@ from orchestrator.search.repeats import (
     plan_repeats,
 )
 from orchestrator.search.space import SearchSpace
-from orchestrator.search.trials import Outcome, counted, ended, stored_params
+from orchestrator.search.trials import Outcome, counted, ended, stored_params, told_end
 
 #: Draws that were answered without a launch, by what Optuna was told.
 _ANSWERED = {
@@ -97,16 +97,33 @@ def standing(
             settings={**config.server.flags, **config.server.env, **{n: v for n, v in drawn.items() if v is not None}},
             repeats=attrs.get("repeats"),
             repeat=attrs.get("repeat", 0),
+            told=_told(told_end(tries)),
         )
     coming = _coming(config, attempts, known)
     levels = len(config.workload.ladder)
     return Standing(found, (*coming, *_draws(answered)), alive, levels)
 
 
+def _told(end: FrozenTrial | None) -> str | None:
+    """What Optuna was told of a trial's end, in words."""
+    if end is None:
+        return None
+    if end.value is not None:
+        return f"{end.value:,.1f}"
+    what = "that it cannot run" if end.user_attrs["outcome"] == Outcome.INFEASIBLE else "that it failed"
+    reason = end.user_attrs.get("reason")
+    return f"{what}: {reason.replace('_', ' ')}" if reason else what
+
+
 def _coming(config: SweepConfig, attempts: Attempts, known: Known) -> list[Unlaunched]:
     """Starts that the plan still holds, by their kind."""
     if not attempts:
-        return [Unlaunched("baseline", 1, "pending", "to be started first: what the others are compared with")]
+        # With rows and without attempts the search's memory is not there: nobody knows what is to come.
+        return (
+            []
+            if known
+            else [Unlaunched("baseline", 1, "pending", "to be started first: what the others are compared with")]
+        )
     launched = launched_trials(config, attempts, {o: rows for o, rows in known.items() if _has_end(rows)})
     plan = budget_plan(config, launched, known)
     found = []

@@ -37,12 +37,12 @@ from rich.text import Text
 
 from orchestrator import lock
 from orchestrator.analysis.cost import node_s
+from orchestrator.analysis.rows import by_trial
 from orchestrator.kept_study import KeptStudy, open_study, study_root
 from orchestrator.live_file import LATE_S, LiveState, live_path, read_live
 from orchestrator.report.console import plain_console
 from orchestrator.report.snapshot import Snapshot, results_view
 from orchestrator.report.view import SnapshotView
-from orchestrator.search.trials import ended
 from orchestrator.study_command import DONE, BadUsage, exit_code, study_parser
 
 #: Beside those of `study_command`.
@@ -111,8 +111,8 @@ def status_of(folder: Path, storage: str | None = None, now: float | None = None
 def kept_snapshot(study: KeptStudy, live: LiveState | None = None) -> Snapshot:
     """The snapshot that a study's files amount to; the times are those that its last sweep told, if it did."""
     rows = study.results.rows
-    over = [row for row in rows if ended(study.attempts.get(row.trial.trial, []))] if study.attempts else rows
-    done = len({row.trial.trial for row in over})
+    groups = [group for group in by_trial(rows).values() if study.has_end(group)]
+    over, done = [row for group in groups for row in group], len(groups)
     told = None if live is None else live.snapshot
     hours = node_s(rows) / 3600
     return Snapshot(
@@ -160,7 +160,7 @@ def _untold(study: KeptStudy, snapshot: Snapshot, now: float) -> Status:
     text = "Whether its sweep runs is not known: it has left no live.json."
     if owner is not None:
         state, text = "running", f"The sweep runs: {lock.describe(owner)}. It has not told yet where it stands."
-    elif snapshot.done and not left:
+    elif study.memory and snapshot.done and not left:
         state, text = "finished", "The sweep is finished: the budget is used up."
     names = None if owner is None else {"host": owner.get("host"), "pid": owner.get("pid")}
     return Status(study.store.root, state, text, names, None, command, study.notes, snapshot)

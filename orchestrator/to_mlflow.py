@@ -25,7 +25,6 @@ from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.attributes import REPORT
 from orchestrator.kept_study import KeptStudy, open_study
 from orchestrator.mlflow_runs import DIGEST, KEY, RunData, study_run, trial_run
-from orchestrator.search.trials import ended
 from orchestrator.study_command import DONE, FAILED, BadUsage, exit_code, fail, study_parser
 
 #: MLflow takes so many metrics, params and tags in a call.
@@ -115,7 +114,7 @@ def export(study: KeptStudy, store: Store) -> Told:
     parent = store.put(study_run(config, study.study_id, study.simulated, texts), None, files, told)
     told_of = {entry.trial: entry.finding for entry in study.journal()}
     for ordinal, group in by_trial(rows).items():
-        if group[0].outcome.state == "interrupted" or not ended(study.attempts.get(ordinal, [])):
+        if not study.has_end(group):
             told.left.append(ordinal)
             continue
         run = trial_run(config, group, told_of.get(ordinal))
@@ -160,6 +159,8 @@ def _run(options: argparse.Namespace) -> int:
         # MLflow 3.18 refuses folders unless told otherwise; who names one has told.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     study = open_study(options.study, options.storage)
+    for note in study.notes:
+        print(f"warning: {note}", file=sys.stderr)
     import mlflow
     from mlflow.exceptions import MlflowException
 

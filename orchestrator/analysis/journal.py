@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from launchers.errors import Remedy, remedy_of
 from orchestrator.analysis.causes.verdict import Judge, Verdict
-from orchestrator.analysis.finding import settings_text
+from orchestrator.analysis.finding import settings_text, trials_text
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, by_trial
 
@@ -33,6 +33,8 @@ class Attempt:
     settings: Mapping[str, Any] = field(default_factory=dict)
     repeats: int | None = None
     repeat: int = 0
+    #: What the search was told of its end, in words; None where it was told of none.
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Entry:
     finding: str
     role: str
     trial: int | None = None
-    #: The class of what happened: a failure's, `output_differs`, `constraint`, `interrupted`; None for none.
+    #: The class of what happened: a failure's, `output_differs`, `constraint`, `interrupted`, `lost`; None for none.
     reason: str | None = None
     settings: str | None = None
     repeats: int | None = None
@@ -125,6 +127,12 @@ def _entry(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: J
     if attempt is not None and attempt.standing == "running":
         text = f"the sweep ended while it ran; {_measured(group, standing.levels, attempt.number)}; {_AGAIN}"
         return replace(blank, state="stopped", finding=text, reason="interrupted")
+    if attempt is not None and attempt.told is not None:
+        text = f"its file is lost or damaged (Optuna was told {attempt.told}); "
+        if attempt.standing == "waiting":
+            return replace(blank, state="pending", finding=f"{text}to be measured again", reason="lost")
+        who = "the next run" if standing.alive else "the same command"
+        return replace(blank, state="stopped", finding=f"{text}{who} measures it again", reason="lost")
     if not group and attempt is not None and attempt.number == 1 and attempt.standing == "waiting":
         return replace(blank, state="pending", finding="to be started")
     outcome = group[0].outcome if group else None
@@ -166,6 +174,14 @@ def _blank(ordinal: int, group: Sequence[Row], attempt: Attempt | None, judge: J
         attempt=attempt.number if attempt else max((row.start.attempt for row in group), default=None),
         started_at=max((row.start.started_at for row in group if row.start.started_at), default=None),
         measured_at=max(measured, default=None),
+    )
+
+
+def lost_text(trials: Sequence[int]) -> str:
+    """Of trials whose end cannot be read any more; what follows is what becomes of them."""
+    one = len(trials) == 1
+    return f"the {'file' if one else 'files'} of {trials_text(trials)} {'is' if one else 'are'} lost or damaged: " + (
+        "it is" if one else "they are"
     )
 
 

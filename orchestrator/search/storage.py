@@ -6,12 +6,13 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 T = TypeVar("T")
@@ -104,10 +105,23 @@ def open_storage(url: str, patience: Patience | None = None) -> optuna.storages.
         raise StudyError(f"the storage {shown} cannot be opened: {_one_line(error)}") from error
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file behind an SQLite URL; None for any other, or in memory. Raises StudyError where it is no URL."""
+    parsed = _parsed(url)
+    name = parsed.database
+    if parsed.get_backend_name() != "sqlite" or name in (None, "", ":memory:") or name.startswith("file:"):
+        return None
+    return Path(name)
+
+
 def shown_url(url: str) -> str:
     """A storage's URL without its password. Raises StudyError where it is none."""
+    return _parsed(url).render_as_string(hide_password=True)
+
+
+def _parsed(url: str) -> URL:
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return make_url(url)
     except ArgumentError:
         raise StudyError(
             "the storage is no database URL: write sqlite:////folder/study.db or postgresql://user@host/name"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import optuna
@@ -136,6 +136,12 @@ class Study:
                 self._enqueue_again(attempts[-1])
                 again.append(ordinal)
         return again
+
+    def start_again(self, ordinals: Iterable[int]) -> None:
+        """Put trials that have their end in the queue once more, since nothing of it is on disk."""
+        launched = self.launched()
+        for ordinal in ordinals:
+            self._enqueue_again(launched[ordinal][-1])
 
     def given_up(self) -> list[Trial]:
         """Trials that were interrupted too often to be run again, as they were launched last."""

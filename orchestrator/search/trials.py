@@ -11,7 +11,7 @@ again, duplicates and refused configurations do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -111,6 +111,20 @@ def ended(attempts: Sequence[FrozenTrial]) -> bool:
     if last is Outcome.RETRIED:
         return known.count(last) >= MAX_FAILURES[attempts[-1].user_attrs["role"]]
     return True
+
+
+def told_end(attempts: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The latest attempt that came to an end of its own; None for none."""
+    own = {Outcome.COMPLETE, Outcome.FAILED, Outcome.INFEASIBLE}
+    return next((a for a in reversed(attempts) if a.state.is_finished() and a.user_attrs.get("outcome") in own), None)
+
+
+def lost(launched: Mapping[int, Sequence[FrozenTrial]], read: Container[int]) -> list[int]:
+    """Ordinals that have an end of their own of which nothing is on disk; `read` are those whose end can be read.
+
+    An end is written before it is told, so that something has become of the file since.
+    """
+    return [o for o, attempts in sorted(launched.items()) if told_end(attempts) is attempts[-1] and o not in read]
 
 
 def counted(launched: Mapping[int, Sequence[FrozenTrial]]) -> list[int]:

@@ -111,6 +111,15 @@ def test_again_nothing_doubles_and_what_is_new_is_added(
     assert len(curve) == 2
 
 
+def test_without_optunas_storage_the_rows_are_taken_and_it_is_asked_for(
+    study: Desk, uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (study.store.root / "study.db").rename(tmp_path / "elsewhere.db")
+    assert main([str(study.store.root), "--uri", uri]) == DONE
+    assert "Optuna's storage was not found: give --storage URL" in capsys.readouterr().err
+    assert len(runs(uri)) == 3
+
+
 def test_what_may_not_be_compared_gives_no_metric_and_a_reason(study: Desk, build_row: Callable[..., Row]) -> None:
     run = trial_run(study.config, [build_row(3, 1), build_row(3, 4, cache_state="warm")])
     keys = {figure.key for figure in run.figures}
