@@ -243,3 +243,8 @@ def one_line(text: str) -> str:
     """The text without line breaks and control characters, cut at a word where it is very long."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if len(flat) <= _LONGEST else flat[:_LONGEST].rsplit(" ", 1)[0].rstrip(",.;:") + " ..."
+
+
+def whole(text: str) -> str:
+    """The text with its line breaks, without other control characters, and not cut."""
+    return "\n".join("".join(c if c.isprintable() else " " for c in line).rstrip() for line in text.splitlines())

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis.finding import Finding
-from orchestrator.analysis.journal import STATES, Entry, one_line
+from orchestrator.analysis.journal import STATES, Entry, one_line, whole
 from orchestrator.kept_study import KeptStudy
 from orchestrator.results.journal import Note
 
@@ -65,13 +65,18 @@ def print_trial(
     _heading(console, study)
     console.print(Text.assemble((f"trial {line.trial} ", "bold"), (line.state, _STYLES[line.state]), f"  {line.role}"))
     console.print(line.finding, markup=False, soft_wrap=not console.is_terminal)
+    row = next((row for row in study.results.rows if row.trial.trial == line.trial), None)
+    message = "" if row is None else row.outcome.failure_message or ""
+    if one_line(message) != message:
+        # The line has it cut, or without its line breaks.
+        console.print(whole(message), markup=False, soft_wrap=not console.is_terminal)
     console.print(f"settings: {line.settings}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     for finding in findings:
         console.print(f"- {finding.text}", markup=False, soft_wrap=not console.is_terminal)
         console.print(f"  {finding.rows_text}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     for note in notes:
-        console.print(_note_text(note), style="italic", markup=False, soft_wrap=not console.is_terminal)
-    row = next((row for row in study.results.rows if row.trial.trial == line.trial), None)
+        text = f"{_note_head(note)}{whole(note.text)}"
+        console.print(text, style="italic", markup=False, soft_wrap=not console.is_terminal)
     if row is not None and row.trial.launch_command:
         console.print(f"\n    {row.trial.launch_command}\n", markup=False, soft_wrap=True)
 
@@ -113,7 +118,11 @@ def _unlaunched(line: Entry) -> str:
 
 
 def _note_text(note: Note) -> str:
-    return f"note of {note.written_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC: {one_line(note.text)}"
+    return f"{_note_head(note)}{one_line(note.text)}"
+
+
+def _note_head(note: Note) -> str:
+    return f"note of {note.written_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC: "
 
 
 def _of(line: Entry, notes: Mapping[int, Sequence[Note]]) -> Sequence[Note]:

@@ -134,6 +134,23 @@ def test_notes_stay_through_a_resumption_and_a_rebuild(kept: Desk, shown: Lines,
     assert out.index("drafter wiring was wrong") < out.index("second look")
 
 
+def test_of_one_trial_notes_and_message_are_whole(desk: Callable[..., Desk], tmp_path: Path, shown: Lines) -> None:
+    d = desk()
+    (tmp_path / "study.yaml").write_text(dump(d.config))
+    (tmp_path / "study.id").write_text("id-1\n")
+    d.run("a")
+    words = " ".join(f"word{n}" for n in range(60))
+    d.fail("a", "unsupported", f"it says no\n  {words}\nand ends")
+    shown("--note", "1", f"first line\n\n  {words}\x1b[31m\nlast line")
+    out = shown("--trial", "1")[1]
+    assert f"it says no\n  {words}\nand ends\n" in out
+    assert f"UTC: first line\n\n  {words} [31m\nlast line\n" in out
+    # Among the others each is a line, cut.
+    for line in shown()[1].splitlines():
+        assert "word59" not in line
+    assert json.loads(shown("--json")[1])["trials"][1]["notes"][0]["text"].endswith("last line")
+
+
 def test_a_note_to_nothing_or_of_nothing_is_refused(kept: Desk, shown: Lines) -> None:
     code, _, err = shown("--note", "7", "who?")
     assert (code, "there is no trial 7" in err) == (2, True)
