@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.kept_study import NoStudy, StudyError
 from orchestrator.results.files import StoreError
+from orchestrator.search.storage import VARIABLE
 
 DONE, FAILED, BAD_USAGE = 0, 1, 2
 
@@ -22,7 +24,12 @@ def study_parser(command: str, description: str, epilog: str | None = None) -> a
     """The options that each has."""
     options = argparse.ArgumentParser(prog=f"python -m orchestrator.{command}", description=description, epilog=epilog)
     options.add_argument("study", type=Path, help="the study's folder, such as results/nccl")
-    options.add_argument("--storage", metavar="URL", help="Optuna's storage, where the sweep was given one")
+    options.add_argument(
+        "--storage",
+        metavar="URL",
+        default=os.environ.get(VARIABLE) or None,
+        help=f"Optuna's storage, where the sweep was given one; default: ${VARIABLE}",
+    )
     return options
 
 

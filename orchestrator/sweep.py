@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +22,11 @@ from orchestrator.report.console import plain_console
 from orchestrator.report.dry_run import print_dry_run
 from orchestrator.resolve import Resolved, resolve
 from orchestrator.results.files import StoreError
+from orchestrator.search.storage import VARIABLE
 from orchestrator.search.study import Study, StudyError
 from orchestrator.yaml_source import ConfigError, load_sweep
 
+_STORAGE = f"Optuna's storage, default: ${VARIABLE}, else SQLite in the study's folder"
 FINISHED, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -44,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         help="time for this run; no trial starts that would end later",
     )
     options.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results/")
-    options.add_argument("--storage", metavar="URL", help="Optuna's storage, default: SQLite in the study's folder")
+    options.add_argument("--storage", metavar="URL", help=_STORAGE)
     options.add_argument("--address", metavar="ADDRESS", help="an existing Ray cluster; default: start one here")
     options.add_argument(
         "--launcher",
@@ -61,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = parser().parse_args(arguments)
+    # Taken out, so that neither Ray nor a server inherits it.
+    variable = os.environ.pop(VARIABLE, None) or None
+    options.storage = options.storage or variable
     console = plain_console()
     try:
         resolved = _configured(options)

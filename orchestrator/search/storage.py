@@ -17,6 +17,9 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, S
 
 T = TypeVar("T")
 
+#: Gives the storage where no --storage does: a command line, with its password, can be read by everyone on the machine.
+VARIABLE = "ORCHESTRATOR_STORAGE"
+
 #: What Optuna's cache calls on the storage below it, and the rest of the public interface (Optuna 5.0.0,
 #: storages/_cached_storage.py). Each is one transaction, so that it can be repeated whole.
 _CALLS = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from conductor_desk import Desk
 
+from orchestrator import sweep
 from orchestrator.journal import main
 from orchestrator.kept_study import open_study
 from orchestrator.lock import owner_of_this_process
@@ -144,6 +146,29 @@ def test_without_optunas_storage_it_is_asked_for_and_nothing_is_invented(
     assert (told["not_launched"], len(told["unread"])) == ([], 1)
     found = open_study(tmp_path, f"sqlite:///{elsewhere}")
     assert (found.memory, found.notes, len(found.attempts)) == (True, (), 4)
+
+
+def test_the_storage_may_come_by_a_variable(
+    desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(desk, tmp_path)
+    (tmp_path / "study.db").rename(tmp_path / "elsewhere.db")
+    monkeypatch.setenv("ORCHESTRATOR_STORAGE", f"sqlite:///{tmp_path}/elsewhere.db")
+    assert main([str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unread"] == []
+    assert main([str(tmp_path), "--json", "--storage", f"sqlite:///{tmp_path}/typo.db"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["unread"]) == 1
+
+
+def test_a_sweep_takes_the_variable_and_hands_it_on_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setenv("ORCHESTRATOR_STORAGE", "postgresql://me:secret@host/name")
+    monkeypatch.setattr(sweep, "_configured", lambda options: seen.append((options.storage, dict(os.environ))) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sweep.main([str(tmp_path / "space.yaml")])
+    [(storage, environment)] = seen
+    assert storage == "postgresql://me:secret@host/name"
+    assert "ORCHESTRATOR_STORAGE" not in environment
 
 
 def test_a_storage_that_is_not_there_is_not_made(desk: MakeDesk, tmp_path: Path) -> None:
