@@ -220,7 +220,7 @@ class Conductor:
         """The levels that the trial measures."""
         score, ladder = self.config.score.objective.metric.load, self.config.workload.ladder
         if trial.role == "confirmation":
-            return (score,)
+            return self.config.confirmation_ladder
         # Once more in the same start: how far two levels of one server lie apart.
         again = trial.role == "baseline" and self._agenda.plan.cost > 0
         return (*ladder, dataclasses.replace(score, repeat=1)) if again else ladder

@@ -343,6 +343,12 @@ class SweepConfig(Frozen):
         return tuple(map(parse_objective, self.pareto)) or (self.score.objective,)
 
     @property
+    def confirmation_ladder(self) -> tuple[Load, ...]:
+        """What a start of the confirmation measures: the loads of the score and of the constraints."""
+        wanted = {self.score.objective.metric.load, *(limit.metric.load for limit in self.limits)}
+        return tuple(load for load in self.workload.ladder if load in wanted)
+
+    @property
     def limits(self) -> tuple[Constraint, ...]:
         """The constraints, parsed."""
         return tuple(map(parse_constraint, self.constraints))

@@ -95,7 +95,7 @@ class LoadedStudy:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What the study says, the most important first."""
-        return tuple(findings(self._kept.results.rows, self.config.score.objective))
+        return tuple(findings(self._kept.results.rows, self.config.score.objective, self.config.limits))
 
     @cached_property
     def best(self) -> Choice | None:

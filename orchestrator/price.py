@@ -27,5 +27,5 @@ def trial_s(config: SweepConfig, levels: int) -> tuple[float, float]:
 
 
 def confirmation_cost(config: SweepConfig) -> float:
-    """A start that measures the score's level alone, in trials that measure the whole ladder."""
-    return sum(trial_s(config, 1)) / sum(trial_s(config, len(config.workload.ladder)))
+    """A start of the confirmation, in trials that measure the whole ladder."""
+    return sum(trial_s(config, len(config.confirmation_ladder))) / sum(trial_s(config, len(config.workload.ladder)))

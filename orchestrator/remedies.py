@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from launchers.errors import NcclUnknown, Remedy, remedy_of
+from orchestrator.analysis.fresh_starts import its_own
 from orchestrator.analysis.rows import Outcome
 from orchestrator.search.trials import Trial
 
@@ -23,6 +24,8 @@ def settled(outcome: Outcome, trial: Trial) -> Outcome:
         if remedy is Remedy.INFEASIBLE:
             return dataclasses.replace(outcome, state="infeasible")
         again = not trial.last_failure if remedy in _RETRY else not trial.last_interruption
+        if trial.role == "confirmation" and trial.repeats and its_own(outcome.failure_kind):
+            again = False  # whether a finalist starts and lives each time is what is asked
         if remedy is not None and again:
             return dataclasses.replace(outcome, state="interrupted")
     if outcome.state == "interrupted" and trial.last_interruption:

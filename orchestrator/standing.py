@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
+from orchestrator.analysis.floor import floor_of
+from orchestrator.analysis.fresh_starts import start_refutes
 from orchestrator.analysis.journal import Attempt, Standing, Unlaunched
 from orchestrator.analysis.noise import rounds_needed
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import feasible_value, floor_of
+from orchestrator.analysis.winner import feasible_value
 from orchestrator.config import SweepConfig
 from orchestrator.price import confirmation_cost
 from orchestrator.search.distributions import from_optuna
@@ -48,7 +50,8 @@ def launched_trials(config: SweepConfig, attempts: Attempts, known: Known) -> li
             # What does not meet a constraint is beaten by all that do.
             value = -sign * float("inf")
         merit = None if value is None else sign * value
-        found.append(Launched(ordinal, attrs["role"], attrs.get("repeats"), attrs.get("repeat", 0), merit))
+        refutes = bool(rows) and start_refutes(rows or ()) is not None
+        found.append(Launched(ordinal, attrs["role"], attrs.get("repeats"), attrs.get("repeat", 0), merit, refutes))
     return found
 
 
@@ -58,23 +61,22 @@ def budget_plan(config: SweepConfig, launched: Sequence[Launched], known: Known)
     past = sum(t.role == "confirmation" for t in launched) - len(current_confirmations(launched))
     plan = plan_repeats(config.repeats, config.budget.trials, cost, past * cost)
     searched = [row for rows in list(known.values()) for row in rows if row.trial.role != "confirmation"]
-    floor = floor_of(searched, config.score.objective.metric)
+    floor = floor_of(searched, config.score.objective.metric, by_node=True)
     if floor is None:
         return plan
-    return more_rounds(plan, rounds_needed(floor, config.repeats.gap, config.repeats.power), cost)
+    return more_rounds(plan, rounds_needed(floor, config.repeats.gap, config.repeats.power))
 
 
 def _confirmation_cost(config: SweepConfig, known: Known) -> float:
-    """A start that measures the score's level alone, in whole trials: as the baseline took, once that is known."""
+    """A start of the confirmation, in whole trials: as the baseline took, once that is known."""
     rows = known.get(0) or ()
     levels = {row.level.load: row.level.level_wall_s for row in rows if row.level}
-    score = config.score.objective.metric.load
     if not set(config.workload.ladder) <= set(levels):
         return confirmation_cost(config)
     start = rows[0].start
     around_s = (start.startup_wall_s or 0.0) + (start.teardown_s or 0.0)
     whole_s = sum(levels[load] for load in config.workload.ladder)
-    return (around_s + levels[score]) / (around_s + whole_s)
+    return (around_s + sum(levels[load] for load in config.confirmation_ladder)) / (around_s + whole_s)
 
 
 def standing(

@@ -109,7 +109,7 @@ class Store:
 def export(study: KeptStudy, store: Store) -> Told:
     """Put every trial that has its end into the store. Raises mlflow.exceptions.MlflowException."""
     config, told, rows = study.config, Told(), study.results.rows
-    texts = [finding.text for finding in findings(rows, config.score.objective)]
+    texts = [finding.text for finding in findings(rows, config.score.objective, config.limits)]
     files = [path for name in _FILES if (path := study.store.root / name).is_file()]
     parent = store.put(study_run(config, study.study_id, study.simulated, texts), None, files, told)
     told_of = {entry.trial: entry.finding for entry in study.journal()}

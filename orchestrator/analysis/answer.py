@@ -5,20 +5,19 @@ Pure. "Nothing beats the baseline" is an answer, and so is "nothing was measured
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
-from orchestrator.analysis.comparisons import number, percent
+from orchestrator.analysis.comparisons import number, percent, ratio_text
+from orchestrator.analysis.confirmation import Confirmation, confirmations
 from orchestrator.analysis.finding import Finding, settings_text
-from orchestrator.analysis.noise import gap_found
+from orchestrator.analysis.leaders import crossovers
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.analysis.settings_at import Along, along
-from orchestrator.analysis.winner import Confirmation, confirmations, winner
+from orchestrator.analysis.winner import barred, winner
 from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
 
@@ -29,8 +28,8 @@ Verdict = Literal["confirmed", "unconfirmed", "tie", "baseline", "alone", "nothi
 _UNITS = {"output_tokens_per_s": "tok/s", "total_tokens_per_s": "tok/s"}
 #: Findings that say why nothing beats the baseline where no break-even does, the most telling first.
 _WHY = ("speculation_lost", "speculation_untold", "noise_floor")
-#: How surely the gap that is told would have been found.
-_POWER = 0.9
+#: Of the settings that cannot win so many are named.
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +58,11 @@ def answer(
     """
     trials = by_trial(rows)
     best = winner(trials, objective, limits)
-    view = _View(rows, trials, objective, along(rows, objective, ladder))
+    told, out = confirmations(rows, objective, limits), barred(trials, limits)
+    view = _View(rows, trials, objective, along(rows, objective, ladder, limits, out), told, out)
     if best is None:
-        return _nothing(trials)
-    own = next((c for c in confirmations(rows, objective) if c.trial == best), None)
+        return _nothing(trials, out)
+    own = next((c for c in told if c.trial == best), None)
     if best == 0:
         return _baseline(view, list(found))
     if own is not None:
@@ -76,6 +76,9 @@ class _View:
     trials: Mapping[int, Sequence[Row]]
     objective: Objective
     along: Along
+    told: Sequence[Confirmation]
+    #: Who cannot win, with the reason.
+    barred: Mapping[int, str]
 
     @property
     def unit(self) -> str:
@@ -97,85 +100,112 @@ class _View:
         return f"by {self.objective.metric}"
 
     @property
+    def baseline_out(self) -> str:
+        """A sentence with a space before it where the baseline cannot win, else nothing."""
+        return f" The baseline cannot win: {self.barred[0]}." if 0 in self.barred else ""
+
+    @property
+    def refuted(self) -> str:
+        """The same of finalists that fresh starts refute, which were the search's best before."""
+        afresh = _started_afresh(self.trials)
+        return "".join(f" Trial {trial} is refuted: {why}." for trial, why in self.barred.items() if trial in afresh)
+
+    @property
     def tried(self) -> int:
         return sum(group[0].trial.role == "candidate" for group in self.trials.values())
 
 
 def _confirmed(view: _View, own: Confirmation) -> Answer:
-    gain = _gain(own.ratio)
+    gain = ratio_text(own.ratio)
+    of = "" if own.baseline_breaks is None else " that keep the constraints"
+    figures = f"It gives {number(own.value)}{view.unit}, {gain} against the baseline's {number(own.baseline)}"
+    how = f"in {own.rounds} rounds of fresh starts"
+    sure = "confirmed" if own.baseline_breaks is None else "confirmed to keep the constraints"
     sentences = (
-        f"The best of {_settings(view.tried)} tried {view.where} is trial {own.trial}: {view.settings(own.trial)}.",
-        f"It gives {number(own.value)}{view.unit}, {gain} against the baseline's {number(own.baseline)}, confirmed in "
-        f"{own.rounds} rounds of fresh starts.",
-        crossovers(view.along, view.objective),
+        f"The best of {_settings(view.tried)} tried{of} {view.where} is trial {own.trial}: {view.settings(own.trial)}.",
+        f"{figures}, {sure} {how}.{view.baseline_out}{view.refuted}",
+        crossovers(view.along),
     )
-    return Answer("confirmed", f"{_points(own.ratio)} % at {view.load.label}, confirmed", sentences, own.trial)
+    return Answer("confirmed", f"{_points(own.ratio)} % at {view.load.label}, {sure}", sentences, own.trial)
 
 
 def _searched(view: _View, best: int) -> Answer:
     score = view.objective.metric
     settings = f"The best of {_settings(view.tried)} tried {view.where} is trial {best}: {view.settings(best)}."
-    value, ratio = view.along.value(best, score.load), view.along.ratio(best, 0, score.load)
-    base = view.along.value(0, score.load)
+    value = view.along.value(best, score.load)
+    ratio = view.along.ratio(best, 0, score.load, len(view.along.contenders(score.load)))
     assert value is not None
+    base = view.along.value(0, score.load)
     if base is None:
         told = f"It gives {number(value.value)}{view.unit}; without a measured baseline its gain cannot be said."
+        told += view.refuted
         return Answer("alone", "Best found, nothing to compare", (settings, told), best)
     figures = f"{number(value.value)}{view.unit} against the baseline's {number(base.value)}"
     if ratio is None:
-        told = f"It gives {figures}; 0 has no ratio, so by how much cannot be said. Unconfirmed."
-        sentences = (settings, told, crossovers(view.along, view.objective))
+        told = f"It gives {figures}; 0 has no ratio, so by how much cannot be said. Unconfirmed.{view.refuted}"
+        sentences = (settings, told, crossovers(view.along))
         return Answer("unconfirmed", f"Best at {score.load.label}, unconfirmed", sentences, best)
-    figures += f", {_gain(ratio)}"
+    figures += f", {ratio_text(ratio)}"
+    if 0 in view.barred:
+        told = f"It gives {figures}. Unconfirmed: one start.{view.baseline_out}{view.refuted}"
+        headline = f"{_points(ratio)} % at {score.load.label}, unconfirmed, and within the constraints"
+        return Answer("unconfirmed", headline, (settings, told, crossovers(view.along)), best)
     if ratio.holds(1.0):
-        told = f"It gives {figures}: a tie, no gain can be told."
+        told = f"It gives {figures}: a tie, no gain can be told.{view.refuted}"
         return Answer(
             "tie",
             f"No gain can be told at {score.load.label}",
-            (settings, told, crossovers(view.along, view.objective)),
+            (settings, told, crossovers(view.along)),
             best,
         )
     doubt = ", and what starts differ by was not measured" if view.along.floors[score.load] is None else ""
-    told = f"It gives {figures}. Unconfirmed: the best of a search looks better than it is{doubt}."
-    sentences = (settings, told, crossovers(view.along, view.objective))
+    told = f"It gives {figures}. Unconfirmed: the best of a search looks better than it is{doubt}.{view.refuted}"
+    sentences = (settings, told, crossovers(view.along))
     return Answer("unconfirmed", f"{_points(ratio)} % at {score.load.label}, unconfirmed", sentences, best)
 
 
 def _baseline(view: _View, found: Sequence[Finding]) -> Answer:
-    load = view.objective.metric.load
+    load = view.load
     base = view.along.value(0, load)
     # In the search it may have had none, only beside the finalists.
     figure = "no figure of the search" if base is None else f"{number(base.value)}{view.unit}"
-    told = confirmations(view.rows, view.objective)
     closest = view.along.best_candidate(load)
-    if told:
+    if view.told:
         sign = -1 if view.objective.direction == "maximize" else 1
-        top = min(told, key=lambda c: sign * c.value)
-        tie = top.verdict == "tie"
-        how = "ties with it" if tie else "is worse"
-        told_apart = f"{100 * gap_found(top.floor, top.rounds, _POWER):.1f} %"
-        gap = f"; a gap of {told_apart} would have been found nine times in ten" if tie else ""
-        first = (
-            f"Nothing beats the baseline {view.where}: of {_settings(view.tried)} tried the best, trial {top.trial}, "
-            f"{how} in {top.rounds} rounds of fresh starts, {_gain(top.ratio)}{gap}."
-        )
+        top = min(view.told, key=lambda c: sign * c.value)
+        closest = top.trial
+        ratio: Interval | None = top.ratio
+        how = f" in {top.rounds} rounds of fresh starts, {ratio_text(top.ratio)}"
+        gap = f"; a gap of {100 * top.gap:.1f} % would have been found nine times in ten"
     elif closest is not None:
-        ratio = view.along.ratio(closest, 0, load)
-        gain = "" if ratio is None else f", {_gain(ratio)}"
-        first = (
-            f"Nothing beats the baseline {view.where} ({figure}): the best of {_settings(view.tried)} tried is trial "
-            f"{closest}{gain}."
-        )
+        ratio, gap = view.along.ratio(closest, 0, load, len(view.along.contenders(load))), ""
+        how = f", {ratio_text(ratio)} in a single start" if ratio else " in a single start"
+    elif any(view.barred):
+        first = f"Nothing that can win beats the baseline's {figure} {view.where}.{view.refuted}"
+        return Answer("baseline", f"Nothing beats the baseline at {load.label}", (first,), 0)
     else:
         state = "no other setting could be compared" if view.tried else "nothing else was measured yet"
         return Answer("alone", "Only the baseline", (f"The baseline gives {figure} {view.where}; {state}.",), 0)
-    why = _why(found, load)
-    sentences = (first, *([why] if why else []), crossovers(view.along, view.objective))
-    return Answer("baseline", f"Nothing beats the baseline at {load.label}", sentences, 0)
+    of = f"of {_settings(view.tried)} tried the best, trial {closest},"
+    if tie := ratio is not None and ratio.holds(1.0):
+        first = f"No gain over the baseline can be told {view.where} ({figure}): {of} ties with it{how}{gap}."
+        headline = f"No gain can be told at {load.label}"
+    else:
+        # 0 has no ratio.
+        worse = "is no better" if ratio is None else "is worse"
+        first = f"Nothing beats the baseline {view.where} ({figure}): {of} {worse}{how}."
+        headline = f"Nothing beats the baseline at {load.label}"
+    why = _why(found, load, tie=tie, drafts=view.trials[closest][0].trial.speculative)
+    sentences = (f"{first}{view.refuted}", *([why] if why else []), crossovers(view.along))
+    return Answer("tie" if tie else "baseline", headline, sentences, 0)
 
 
-def _why(found: Sequence[Finding], load: Load) -> str | None:
-    """Of the drafters that lose at the score's load for want of acceptance the best; else another reason, if any."""
+def _why(found: Sequence[Finding], load: Load, *, tie: bool, drafts: bool) -> str | None:
+    """Of a tie what starts differ by. Of drafters that lose at the score's load for want of acceptance the best, where
+    no plain setting comes closer (`drafts`); else another reason, if any.
+    """
+    if tie:
+        return next((f.text for f in found if f.kind == "noise_floor"), None)
     short = [
         f
         for f in found
@@ -184,12 +214,21 @@ def _why(found: Sequence[Finding], load: Load) -> str | None:
         and f.data["verdict"] == "costs"
         and f.data["accept_length"] < f.data["break_even"]
     ]
-    if short:
+    if short and drafts:
         return max(short, key=lambda f: float(f.data["gain_percent"])).text
     return next((f.text for kind in _WHY for f in found if f.kind == kind), None)
 
 
-def _nothing(trials: Mapping[int, Sequence[Row]]) -> Answer:
+def _started_afresh(trials: Mapping[int, Sequence[Row]]) -> set[int]:
+    return {of for rows in trials.values() if rows[0].trial.role == "confirmation" and (of := rows[0].trial.repeats)}
+
+
+def _nothing(trials: Mapping[int, Sequence[Row]], out: Mapping[int, str]) -> Answer:
+    if out:
+        who = [f"{'the baseline' if n == 0 else f'trial {n}'}: {why}" for n, why in sorted(out.items())]
+        more = f"; {len(who) - _SHOWN} more" if len(who) > _SHOWN else ""
+        first = f"No setting can win, of {len(trials)} trial(s): {'; '.join(who[:_SHOWN])}{more}."
+        return Answer("nothing", "No setting keeps the constraints", (first,), None)
     if not trials:
         return Answer(
             "nothing", "Nothing measured yet", ("Nothing was measured yet: no trial has a level on disk.",), None
@@ -206,94 +245,9 @@ def _nothing(trials: Mapping[int, Sequence[Row]]) -> Answer:
     return Answer("nothing", "No setting has a score", (first, why), None)
 
 
-def crossovers(found: Along, objective: Objective) -> str:
-    """Who leads at which load, and where one overtakes another."""
-    leaders = [(load, found.leader(load)) for load in found.ladder if found.value(0, load) is not None]
-    if len(leaders) < 2:
-        return "Only one load was measured beside the baseline: where settings overtake each other cannot be said."
-    parts = []
-    for leader, loads in _runs(leaders):
-        at = _loads(loads)
-        if leader is None:
-            parts.append(f"no gain over the baseline can be told at {at}")
-        elif leader == 0:
-            parts.append(f"the baseline leads at {at}")
-        else:
-            gains = [r for load in loads if (r := found.judged(leader, load)) is not None]
-            ends = dict.fromkeys(percent(end(g.mean for g in gains)) for end in (min, max))
-            span = " to ".join(ends) + " %"
-            parts.append(f"trial {leader} leads at {at} ({span})")
-    text = "Along the ladder " + _joined(parts)
-    crossed = [c for a, b in pairwise(_told(leaders)) if (c := _crossing(found, a, b)) is not None]
-    if crossed:
-        return f"{text}; {_joined(crossed)}."
-    alone = {leader for _, leader in leaders}
-    return text + ("; no setting overtakes another." if len(alone) == 1 and None not in alone else ".")
-
-
-def _crossing(found: Along, low: tuple[Load, int], high: tuple[Load, int]) -> str | None:
-    """Where the leader at `high` overtakes the one at `low`; None for one and the same."""
-    (start, a), (end, b) = low, high
-    if a == b:
-        return None
-    between = [load for load in found.ladder if start <= load <= end]
-    name = f"{_name(b)} overtakes {_name(a)} between {start.label} and {end.label}"
-    logs = []
-    for load in between:
-        ratio = found.ratio(b, a, load)
-        if ratio is None or load.concurrency is None:
-            return name
-        logs.append((math.log(load.concurrency), math.log(ratio.mean) * (1 if found.more_is_better else -1)))
-    changes = [(p, q) for p, q in pairwise(logs) if p[1] < 0 <= q[1]]
-    if len(changes) != 1:
-        return name
-    (x0, y0), (x1, y1) = changes[0]
-    at = math.exp(x0 + (x1 - x0) * -y0 / (y1 - y0))
-    return f"{name}, at about C={at:.0f}"
-
-
-def _told(leaders: Iterable[tuple[Load, int | None]]) -> list[tuple[Load, int]]:
-    """Of each run of one leader the ends, ties left out."""
-    told = [(load, leader) for load, leader in leaders if leader is not None]
-    return [
-        one
-        for i, one in enumerate(told)
-        if i in (0, len(told) - 1) or one[1] != told[i - 1][1] or one[1] != told[i + 1][1]
-    ]
-
-
-def _runs(leaders: Iterable[tuple[Load, int | None]]) -> list[tuple[int | None, list[Load]]]:
-    runs: list[tuple[int | None, list[Load]]] = []
-    for load, leader in leaders:
-        if runs and runs[-1][0] == leader:
-            runs[-1][1].append(load)
-        else:
-            runs.append((leader, [load]))
-    return runs
-
-
-def _loads(loads: Sequence[Load]) -> str:
-    labels = [load.label for load in loads]
-    return labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
 def _settings(count: int) -> str:
     return f"{count} setting{'' if count == 1 else 's'}"
 
 
-def _name(trial: int) -> str:
-    return f"trial {trial}" if trial else "the baseline"
-
-
 def _points(ratio: Interval) -> str:
     return percent(ratio.mean)
-
-
-def _gain(ratio: Interval) -> str:
-    if ratio.low == ratio.high:
-        return f"{percent(ratio.mean)} %"
-    return f"{percent(ratio.mean)} % ({percent(ratio.low)} to {percent(ratio.high)} %)"

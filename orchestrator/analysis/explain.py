@@ -12,7 +12,7 @@ from orchestrator.analysis.causes import admission, break_even, communication, c
 from orchestrator.analysis.causes.evidence import Evidence
 from orchestrator.analysis.causes.request_time import request_times
 from orchestrator.analysis.causes.step_time import StepTimes
-from orchestrator.analysis.finding import Finding
+from orchestrator.analysis.finding import Finding, rows_behind
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row
 
@@ -42,6 +42,7 @@ class Explanation:
             *self._effects,
             *effects.dropped(self._evidence),
             *effects.prefix_cache(self._evidence),
+            *self._open_loops,
         ]
 
     def trial(self, trial: int) -> list[Finding]:
@@ -55,6 +56,20 @@ class Explanation:
             *self._score_first(request_times(steps, trial)),
             *(finding for finding in shared if any(of == trial for of, _ in finding.rows)),
         ]
+
+    @cached_property
+    def _open_loops(self) -> list[Finding]:
+        """That no cause is told, where no level has users to reckon it from."""
+        loads = sorted({row.level.load.first for row in self._evidence.rows if row.level is not None})
+        if not loads or any(load.closed for load in loads):
+            return []
+        text = (
+            f"Why settings differ cannot be told: {', '.join(load.label for load in loads)} "
+            f"{'is an open loop' if len(loads) == 1 else 'are open loops'}, and what a step takes, what speculation "
+            "needs to break even and what limits the running requests are reckoned from a fixed number of users. A "
+            "closed loop beside it (workload.concurrency) would tell."
+        )
+        return [Finding("causes_untold", text, rows=rows_behind(self._evidence.rows))]
 
     @cached_property
     def _drafts(self) -> list[Finding]:

@@ -56,6 +56,11 @@ def ladder_of(rows: Iterable[Row]) -> list[int]:
     return sorted({users for row in rows if row.level is not None and (users := row.level.load.concurrency)})
 
 
+def loads_of(rows: Iterable[Row]) -> list[Load]:
+    """Every load that was measured, closed loops first."""
+    return sorted({row.level.load.first for row in rows if row.level is not None})
+
+
 def settings_text(row: Row, common: Mapping[str, Any]) -> str:
     """The requested settings that `common` does not have so, one after the other."""
     return own_settings(row.trial.requested_flags, row.trial.requested_env, common)
@@ -74,7 +79,7 @@ def trials_text(numbers: Iterable[int]) -> str:
     return f"trial{'s' if len(listed) > 1 else ''} {names}"
 
 
-def loads_text(ladder: Iterable[int]) -> str:
+def loads_text(ladder: Iterable[Load]) -> str:
     """`C=1, C=4 and C=8`."""
-    names = [f"C={c}" for c in sorted(ladder)]
+    names = [load.label for load in sorted(ladder)]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

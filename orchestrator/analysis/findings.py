@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from orchestrator.analysis import comparisons, proof
+from orchestrator.analysis import comparisons, nodes, proof
 from orchestrator.analysis import server_findings as server
 from orchestrator.analysis.explain import explain
 from orchestrator.analysis.finding import Finding
-from orchestrator.analysis.objectives import Objective
-from orchestrator.analysis.rows import Row, all_simulated
+from orchestrator.analysis.objectives import Constraint, Objective
+from orchestrator.analysis.rows import Row, all_simulated, by_trial
+from orchestrator.analysis.winner import barred
 
 
-def findings(rows: Iterable[Row], objective: Objective | None = None, *, details: bool = False) -> list[Finding]:
-    """All findings of a study, the most important first; `objective` is its score, which a winner is confirmed by.
+def findings(
+    rows: Iterable[Row],
+    objective: Objective | None = None,
+    limits: Sequence[Constraint] = (),
+    *,
+    details: bool = False,
+) -> list[Finding]:
+    """All findings of a study, the most important first; `objective` is its score, which a winner is confirmed by, and
+    `limits` are its constraints.
 
     Of the causes those that one reads to know where the study stands; all of them with `details`.
 
@@ -21,15 +29,19 @@ def findings(rows: Iterable[Row], objective: Objective | None = None, *, details
     """
     rows = list(rows)
     unit = "simulated tok/s" if all_simulated(rows) else "tok/s"
-    confirmed = proof.confirmed(rows, objective) if objective else []
+    confirmed = proof.confirmed(rows, objective, limits) if objective else []
+    out = barred(by_trial(rows), limits)
     # There it is told better.
     known_at = objective.metric.load if objective and confirmed else None
     return [
+        *proof.out_of_it(rows, limits),
         *confirmed,
-        *comparisons.against_baseline(rows, unit, known_at),
-        *comparisons.speculation(rows, unit),
+        *(nodes.confounded_with_nodes(rows, objective, limits) if objective else []),
+        *comparisons.against_baseline(rows, unit, known_at, out),
+        *comparisons.speculation(rows, unit, out),
         *(explain(rows, objective) if details else _causes(rows, objective)),
         *(proof.noise(rows, objective) if objective else []),
+        *(nodes.node_differences(rows, objective) if objective else []),
         *(proof.within_start(rows, objective) if objective else []),
         *(proof.drift(rows, objective) if objective else []),
         *server.outputs(rows),

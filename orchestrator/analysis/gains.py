@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Literal
 
 from orchestrator.analysis.baseline import BASELINE, baseline_of, value_at
+from orchestrator.analysis.confirmation import Confirmation, confirmations
+from orchestrator.analysis.floor import floor_of
 from orchestrator.analysis.noise import NoiseFloor, Value, ratio_of
-from orchestrator.analysis.objectives import Metric, Objective
+from orchestrator.analysis.objectives import Constraint, Metric, Objective
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
 from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
 
@@ -51,9 +52,11 @@ class Gain:
 class Gains:
     """One metric at one load, the objective's, of all trials of a study."""
 
-    def __init__(self, rows: Iterable[Row], objective: Objective) -> None:
+    def __init__(self, rows: Iterable[Row], objective: Objective, limits: Sequence[Constraint] = ()) -> None:
+        """Finalists that break one of the `limits` when started afresh are refuted, and judged by no score."""
         self._rows = rows if isinstance(rows, Sequence) else list(rows)
         self.objective = objective
+        self._limits = limits
 
     @cached_property
     def base(self) -> Value | None:
@@ -73,7 +76,7 @@ class Gains:
     @cached_property
     def fresh(self) -> dict[int, Confirmation]:
         """What fresh starts made of the finalists, by trial."""
-        return {found.trial: found for found in confirmations(self._rows, self.objective)}
+        return {found.trial: found for found in confirmations(self._rows, self.objective, self._limits)}
 
     def of(self, row: Row) -> Gain | None:
         """Of the trial that the row is a level of; None where it or the baseline has no value at this load, or one of
@@ -99,6 +102,6 @@ class Gains:
         return self.base if row.trial.role in BASELINE and self.base else value_at(row, self.objective.metric)
 
 
-def throughput_at(concurrency: int) -> Objective:
-    """Output tokens/s at so many users."""
-    return Objective(Metric("output_tokens_per_s", None, Load(concurrency)))
+def throughput_at(load: Load) -> Objective:
+    """Output tokens/s at the load."""
+    return Objective(Metric("output_tokens_per_s", None, load))

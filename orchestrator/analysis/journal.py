@@ -56,7 +56,8 @@ class Entry:
     finding: str
     role: str
     trial: int | None = None
-    #: The class of what happened: a failure's, `output_differs`, `constraint`, `interrupted`, `lost`; None for none.
+    #: The class of what happened: a failure's, `output_differs`, `constraint`, `refuted`, `interrupted`, `lost`;
+    #: None for none.
     reason: str | None = None
     settings: str | None = None
     repeats: int | None = None
@@ -203,6 +204,9 @@ def _ended(blank: Entry, group: Sequence[Row], judge: Judge) -> Entry:
     if verdict.violated:
         text = f"breaks {verdict.violated}: does not count{_figure_of(verdict)}"
         return replace(entry, state="infeasible", finding=text, reason="constraint")
+    if verdict.refuted:
+        text = f"refuted: {verdict.refuted}; does not count{_figure_of(verdict)}"
+        return replace(entry, state="infeasible", finding=text, reason="refuted")
     if verdict.score is None:
         return replace(entry, state="failed", finding=verdict.text, reason="no_score")
     return replace(entry, state="done", finding=verdict.text)

@@ -9,29 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 
-import numpy as np
-
-from orchestrator.benchmark.intervals import Interval, student_t
+from orchestrator.analysis.layout import Layout, Repeated
+from orchestrator.benchmark.intervals import CONFIDENCE, Interval, student_t
 
 #: Degrees of freedom of a level's own half-width: batch means of eight batches at least, mostly of more.
 _WITHIN_FREEDOM = 20
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 #: The largest logarithm that is turned back into a number: beyond, a float has no more room.
 _MOST = 700.0
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """One start of a setting that was started more than once; those of one round ran one after the other."""
-
-    setting: int
-    value: float
-    #: None for a start outside of any round.
-    round: int | None = None
-    #: Relative standard deviation that the level has of itself; 0 where it is not known.
-    within_sd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,66 +68,75 @@ def geometric_mean(values: Sequence[float]) -> float:
     return values[0] if len(values) == 1 else math.exp(fmean(map(math.log, values))) if min(values) > 0 else 0.0
 
 
-def noise_floor(starts: Iterable[Repeated]) -> NoiseFloor | None:
-    """From repeated starts; None where no setting was repeated. A start whose value is not above 0 is left out.
+def noise_floor(starts: Iterable[Repeated], *, by_node: bool = False) -> NoiseFloor | None:
+    """From repeated starts, see `analysis.layout`; None where no setting was repeated. A start whose value is not above
+    0 is left out.
 
-    The residuals of log value = setting + round (least squares, two-way layout without interaction; Montgomery,
-    Design and Analysis of Experiments, 4.1, randomized complete blocks): what all starts of a round have in common,
-    such as a machine that is slower for an hour, is not noise between them.
+    `by_node`: what starts on one and the same node differ by; otherwise what nodes differ by is in it.
     """
     kept = [start for start in starts if start.value > 0]
-    settings = {s: i for i, s in enumerate(dict.fromkeys(start.setting for start in kept))}
-    rounds = {r: i for i, r in enumerate(dict.fromkeys(start.round for start in kept if start.round is not None))}
-    design = np.zeros((len(kept), len(settings) + len(rounds)))
-    for row, start in enumerate(kept):
-        design[row, settings[start.setting]] = 1.0
-        if start.round is not None:
-            design[row, len(settings) + rounds[start.round]] = 1.0
-    freedom = len(kept) - int(np.linalg.matrix_rank(design)) if kept else 0
-    if freedom < 1:
+    layout = Layout(kept, by_node=by_node)
+    if layout.freedom < 1:
         return None
-    logs = np.log([start.value for start in kept])
-    fitted = design @ np.linalg.lstsq(design, logs, rcond=None)[0]
-    within_sd = math.sqrt(fmean(start.within_sd**2 for start in kept))
-    return NoiseFloor(math.sqrt(float(np.sum((logs - fitted) ** 2)) / freedom), freedom, within_sd)
+    return NoiseFloor(layout.sd, layout.freedom, math.sqrt(fmean(start.within_sd**2 for start in kept)))
 
 
-def ratio_of(value: Value, base: Value, floor: NoiseFloor | None) -> Interval | None:
+def ratio_of(value: Value, base: Value, floor: NoiseFloor | None, of: int = 1) -> Interval | None:
     """value / base with its 95 % interval; None where they have no ratio, see `log_ratio`.
 
     The variance of a start is the floor's, and what its level is more restless by than those that the floor was
-    measured with. Without a floor it is only what the levels themselves show. Satterthwaite's degrees of freedom.
+    measured with. Without a floor it is only what the levels themselves show. Satterthwaite's degrees of freedom, which
+    a restless level adds to; so the interval is never narrower than by the floor alone.
+    `of`: among how many such ratios this one was picked; all of them hold the truth at once (Sidak 1967).
     """
     centre = log_ratio(value.value, base.value)
     if centre is None:
         return None
+    confidence = CONFIDENCE ** (1 / max(1, of))
     shared, usual = (0.0, 0.0) if floor is None else (floor.sd**2, floor.within_sd**2)
     from_floor = shared * (1 / value.starts + 1 / base.starts)
     from_levels = sum(max(0.0, side.within_sd**2 - usual) / side.starts for side in (value, base))
     variance = from_floor + from_levels
     if variance <= 0:
-        return _interval(centre, 0.0)
+        return around(centre, 0.0)
     doubt = from_levels**2 / _WITHIN_FREEDOM + (from_floor**2 / floor.freedom if floor else 0.0)
-    half = student_t(max(1, math.floor(variance**2 / doubt))) * math.sqrt(variance)
-    return _interval(centre, half)
+    half = student_t(max(1, math.floor(variance**2 / doubt)), confidence) * math.sqrt(variance)
+    by_floor = student_t(floor.freedom, confidence) * math.sqrt(from_floor) if floor else 0.0
+    return around(centre, max(half, by_floor))
 
 
-def _interval(centre: float, half: float) -> Interval:
-    """From logarithms."""
-    mean, low, high = (math.exp(min(_MOST, log)) for log in (centre, centre - half, centre + half))
+def around(centre: float, half: float) -> Interval:
+    """The interval of a ratio whose logarithm is `centre` ± `half`; no number is too large for it."""
+    mean, low, high = (math.exp(max(-_MOST, min(_MOST, log))) for log in (centre, centre - half, centre + half))
     return Interval(mean, low, high)
 
 
-def paired_ratio_of(pairs: Sequence[tuple[float, float]], floor: NoiseFloor) -> Interval:
-    """Of (value, base) measured in rounds, one start each: the geometric mean of value / base and its 95 % interval.
+def paired_ratio_of(starts: Sequence[Repeated], setting: int, base: int = 0) -> Interval | None:
+    """setting / base over the rounds that hold a start of both, with its 95 % interval.
 
-    `floor` is the one that these rounds are part of. A pair that has no ratio (see `log_ratio`) is left out. Raises
-    ValueError where no pair has one.
+    Nodes' differences are taken out. The wider of two intervals: with the standard deviation that all starts share
+    and its f degrees of freedom, and with that of the n pairs themselves, should this setting's starts vary more.
+    There t has n degrees of freedom, not n - 1: the wider of two is cautious already, and with n two pairs would tell
+    nothing; simulated (tests/orchestrator/analysis/test_aa_study.py), 5 ± 3 % of equal settings are called different.
+    Starts whose value is not above 0 are left out.
+    None where no round is whole, no setting was repeated, or the starts do not tell settings and nodes apart.
     """
-    logs = [log for value, base in pairs if (log := log_ratio(value, base)) is not None]
-    if not logs:
-        raise ValueError("no pairs, no ratio")
-    return _interval(fmean(logs), student_t(floor.freedom) * floor.sd * math.sqrt(2 / len(logs)))
+    starts = [start for start in starts if start.value > 0]
+    by_round: dict[int, dict[int, Repeated]] = {}
+    for start in starts:
+        if start.round is not None:
+            by_round.setdefault(start.round, {})[start.setting] = start
+    pairs = [(of[setting], of[base]) for of in by_round.values() if setting in of and base in of]
+    layout = Layout(starts, by_node=True)
+    effect = layout.between_settings(setting, base) if pairs and layout.freedom > 0 else None
+    if effect is None:
+        return None
+    half = student_t(layout.freedom) * layout.sd * effect.scale
+    count = len(pairs)
+    if count > 1:
+        own = stdev([layout.left_between(one, other) for one, other in pairs])
+        half = max(half, student_t(count) * own / math.sqrt(count))
+    return around(effect.mean, half)
 
 
 def rounds_needed(floor: NoiseFloor, gap: float, power: float) -> int:
@@ -152,7 +148,9 @@ def rounds_needed(floor: NoiseFloor, gap: float, power: float) -> int:
     return max(1, math.ceil(2 * (reach * floor.sd / math.log1p(gap)) ** 2))
 
 
-def gap_found(floor: NoiseFloor, rounds: int, power: float) -> float:
-    """The relative gap that so many rounds find with this probability: `rounds_needed` the other way round."""
-    reach = student_t(floor.freedom) + NormalDist().inv_cdf(power)
-    return math.expm1(min(_MOST, reach * floor.sd * math.sqrt(2 / rounds)))
+def gap_found(found: Interval, floor: NoiseFloor, power: float) -> float:
+    """The relative gap that a comparison with this interval finds with this probability: for one that rests on the
+    floor alone `rounds_needed` the other way round.
+    """
+    half = math.log(found.high / found.mean)
+    return math.expm1(min(_MOST, half * (1 + NormalDist().inv_cdf(power) / student_t(floor.freedom))))

@@ -9,24 +9,24 @@ from statistics import fmean
 
 from orchestrator.analysis.baseline import BASELINE, value_at
 from orchestrator.analysis.comparisons import number, percent
+from orchestrator.analysis.confirmation import Confirmation, confirmations
 from orchestrator.analysis.finding import Finding, rows_behind, settings_text
+from orchestrator.analysis.floor import floor_of
+from orchestrator.analysis.fresh_starts import breaches, refuted
 from orchestrator.analysis.gains import Gains
-from orchestrator.analysis.noise import Value, gap_found, log_ratio, ratio_of
-from orchestrator.analysis.objectives import Objective
+from orchestrator.analysis.noise import Value, log_ratio, ratio_of
+from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, by_trial, metric_value
-from orchestrator.analysis.winner import Confirmation, confirmations, floor_of
 from orchestrator.benchmark.intervals import student_t
 
 #: Fewer points than this make no line.
 _FEWEST_POINTS = 4
-#: How surely the gap that is told would have been found.
-_POWER = 0.9
 
 
-def confirmed(rows: Sequence[Row], objective: Objective) -> list[Finding]:
-    """A sentence for each finalist that was started afresh beside the baseline."""
+def confirmed(rows: Sequence[Row], objective: Objective, limits: Sequence[Constraint]) -> list[Finding]:
+    """A sentence for each finalist that was started afresh beside the baseline and keeps the constraints."""
     trials = by_trial(rows)
-    found = confirmations(rows, objective)
+    found = confirmations(rows, objective, limits)
     sign = -1 if objective.direction == "maximize" else 1
     found.sort(key=lambda c: sign * c.value)
     gains = Gains(rows, objective)
@@ -39,6 +39,21 @@ def _proof_rows(rows: Sequence[Row], found: Confirmation) -> list[Row]:
     at = [row for row in rows if row.level is not None and row.level.load == load]
     fresh = [row for row in at if row.trial.role == "confirmation" and row.trial.repeats in (0, found.trial)]
     return [*fresh, *(row for row in at if row.trial.role in BASELINE or row.trial.trial == found.trial)]
+
+
+def out_of_it(rows: Sequence[Row], limits: Sequence[Constraint]) -> list[Finding]:
+    """That the baseline breaks a constraint, and what refutes a finalist whatever its score."""
+    trials = by_trial(rows)
+    found = []
+    if (why := breaches(trials, limits).get(0)) is not None:
+        text = f"The baseline breaks {why}: it cannot win, and goes after every setting that keeps the constraints."
+        starts = [row for row in rows if row.trial.trial == 0 or row.trial.repeats == 0]
+        found.append(Finding("baseline_breaks", text, {"trial": 0, "why": why}, rows_behind(starts)))
+    for trial, why in refuted(trials, limits).items():
+        text = f"Refuted: trial {trial} cannot win: {why}."
+        fresh = [row for row in rows if row.trial.repeats == trial]
+        found.append(Finding("confirmed_refuted", text, {"trial": trial, "why": why}, rows_behind(fresh)))
+    return found
 
 
 def _confirmed(
@@ -66,14 +81,15 @@ def _confirmed(
     flattery = f"The search had told {number(found.searched)}"
     if searched is not None:
         flattery += f", {percent(searched.ratio.mean)} % on the baseline's {number(searched.base.value)} there"
+    by_score = found.baseline_breaks is not None  # which alone decides nothing then
     if found.verdict == "tie":
-        gap = 100 * gap_found(found.floor, found.rounds, _POWER)
+        word = "A tie by score" if by_score else "Not confirmed"
         text = (
-            f"Not confirmed: trial {found.trial} and the baseline tie {how}: {gain} by {where}. {flattery}. "
-            f"A gap of {gap:.1f} % would have been found nine times in ten: {settings}."
+            f"{word}: trial {found.trial} and the baseline tie {how}: {gain} by {where}. {flattery}. "
+            f"A gap of {100 * found.gap:.1f} % would have been found nine times in ten: {settings}."
         )
         return Finding("confirmed_tie", text, data, behind)
-    word = "Confirmed" if found.verdict == "better" else "Refuted"
+    word = "Confirmed" if found.verdict == "better" else "Worse by score" if by_score else "Refuted"
     text = f"{word} {how}: trial {found.trial} gives {gain} by {where}: {settings}. {flattery}."
     return Finding(f"confirmed_{found.verdict}", text, data, behind)
 
@@ -83,10 +99,12 @@ def noise(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     floor = floor_of(rows, objective.metric)
     if floor is None:
         return []
+    on_one = floor_of(rows, objective.metric, by_node=True)
+    nodes = "" if on_one is None or on_one == floor else f", {100 * on_one.sd:.2f} % on one node"
     text = (
         f"Starts of one and the same setting differ by {100 * floor.sd:.2f} % (standard deviation of "
-        f"{objective.metric}, {floor.freedom} degree{'s' if floor.freedom > 1 else ''} of freedom): between single "
-        f"starts less than {100 * floor.smallest_gain:.1f} % is a tie."
+        f"{objective.metric}, {floor.freedom} degree{'s' if floor.freedom > 1 else ''} of freedom{nodes}): between "
+        f"single starts less than {100 * floor.smallest_gain:.1f} % is a tie."
     )
     again = [row for row in rows if row.trial.role != "candidate" and value_at(row, objective.metric)]
     data = {"sd": floor.sd, "freedom": floor.freedom, "tie": floor.smallest_gain}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.analysis.confirmation import Confirmation, confirmations
 from orchestrator.analysis.findings import findings
-from orchestrator.analysis.rows import Row, by_trial, metric_value
-from orchestrator.analysis.winner import Confirmation, confirmations, winner
+from orchestrator.analysis.fresh_starts import breaches, refuted
+from orchestrator.analysis.rows import Row, by_trial
+from orchestrator.analysis.winner import winner
 from orchestrator.kept_study import KeptStudy
 from orchestrator.study_command import BadUsage
 
@@ -72,11 +74,12 @@ def choose(study: KeptStudy, wanted: str = BEST) -> Choice:
         if again not in trials:
             raise NotExportable(f"trial {number} starts trial {again} again, which is not there: its rows are lost")
         why, number = f"Trial {number} was asked for: it is a further start of trial {again}.", again
-    _refuse(study, number, trials[number])
+    _refuse(study, trials, number)
     return _choice(study, trials, number, why)
 
 
-def _refuse(study: KeptStudy, number: int, rows: list[Row]) -> None:
+def _refuse(study: KeptStudy, trials: dict[int, list[Row]], number: int) -> None:
+    rows, limits = trials[number], study.config.limits
     outcome, other = rows[0].outcome, "Take another trial, or --trial best"
     if outcome.state != "complete":
         reason = f": {outcome.failure_message}" if outcome.failure_message else ""
@@ -85,16 +88,18 @@ def _refuse(study: KeptStudy, number: int, rows: list[Row]) -> None:
         raise NotExportable(
             f"trial {number} does not answer as the baseline does, so its numbers were never compared. {other}"
         )
-    for limit in study.config.limits:
-        value = metric_value(rows, limit.metric)
-        if limit.violation(value) > 0:
-            told = "not measured" if value is None else f"measured {value:,.4g}"
-            raise NotExportable(f"trial {number} does not keep to the constraint {limit} ({told}). {other}")
+    if (why := breaches(trials, limits).get(number)) is not None:
+        raise NotExportable(f"trial {number} breaks {why}. {other}")
+    if (why := refuted(trials, limits).get(number)) is not None:
+        raise NotExportable(f"trial {number} was refuted: {why}. {other}")
 
 
 def _why_best(study: KeptStudy, trials: dict[int, list[Row]], best: int) -> str:
     metric = study.config.score.objective.metric
-    found = confirmations(study.results.rows, study.config.score.objective)
+    limits = study.config.limits
+    found = confirmations(study.results.rows, study.config.score.objective, limits)
+    base = breaches(trials, limits).get(0)
+    beside = "" if base is None else f" The baseline breaks {base}."
     if best == 0:
         if found:
             return f"No setting was confirmed to beat the baseline by {metric}: this is the baseline."
@@ -102,13 +107,17 @@ def _why_best(study: KeptStudy, trials: dict[int, list[Row]], best: int) -> str:
             return f"Nothing beats the baseline by {metric}: this is the baseline."
         return "Only the baseline was measured so far: this is the baseline."
     if found:
-        return f"It is the best by {metric} of those that fresh starts confirmed to beat the baseline."
-    return f"It is the best of the search by {metric}. Unconfirmed: the best of a search looks better than it is."
+        what = "beat the baseline" if base is None else "keep the constraints"
+        return f"It is the best by {metric} of those that fresh starts confirmed to {what}.{beside}"
+    unsure = "Unconfirmed: the best of a search looks better than it is."
+    return f"It is the best of the search by {metric}. {unsure}{beside}"
 
 
 def _choice(study: KeptStudy, trials: dict[int, list[Row]], trial: int, why: str) -> Choice:
     objective = study.config.score.objective
-    found = confirmations(study.results.rows, objective)
-    told = tuple(f.text for f in findings(study.results.rows, objective) if f.data.get("trial") == trial)
+    found = confirmations(study.results.rows, objective, study.config.limits)
+    told = tuple(
+        f.text for f in findings(study.results.rows, objective, study.config.limits) if f.data.get("trial") == trial
+    )
     own = next((c for c in found if c.trial == trial), None)
     return Choice(trial, tuple(trials[trial]), own, why, told)

@@ -109,7 +109,7 @@ def _price(config: SweepConfig) -> str:
     """Starts and node-hours: each trial is one start and one walk over the ladder, but for the confirmation's."""
     ladder = config.workload.ladder
     plan = _plan(config)
-    whole, short = trial_s(config, len(ladder)), trial_s(config, 1)
+    whole, short = trial_s(config, len(ladder)), trial_s(config, len(config.confirmation_ladder))
     full = plan.launches - plan.confirmations
     low, high = ((full * a + plan.confirmations * b) / 3600 for a, b in zip(whole, short, strict=True))
     minutes, seconds = start_min(config), level_s(config)
@@ -137,7 +137,12 @@ def _repeats(config: SweepConfig) -> str:
         parts.append(f"a sentinel (the baseline again) after candidates {', '.join(map(str, plan.sentinels))}")
     if plan.rounds:
         names = "finalist" if plan.finalists == 1 else f"{plan.finalists} finalists"
-        parts.append(f"a confirmation of {plan.rounds} rounds, the baseline and {names} each started afresh")
+        loads = ", ".join(load.text for load in config.confirmation_ladder)
+        also = ", those of the score and the constraints" if len(config.confirmation_ladder) > 1 else ""
+        parts.append(
+            f"a confirmation of {plan.rounds} rounds, the baseline and {names} each started afresh and measured at "
+            f"{loads}{also}"
+        )
     trials = config.budget.trials
     if not parts:
         text = f"none: {100 * wanted.share:g} % of {trials} trials pays for no repeat. The winner will be unconfirmed"

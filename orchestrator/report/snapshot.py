@@ -182,13 +182,13 @@ def results_view(config: SweepConfig, rows: Sequence[Row], before: ResultsView |
             )
             for point in sorted(points, key=lambda p: (sign * p.values[0], p.row.trial.trial))
         ),
-        findings=tuple(_view(finding, known) for finding in findings(rows, config.score.objective)),
+        findings=tuple(_view(finding, known) for finding in findings(rows, config.score.objective, config.limits)),
     )
 
 
 def _score(config: SweepConfig, rows: Sequence[Row]) -> Score:
     objective = config.score.objective
-    trials, gains = by_trial(rows), Gains(rows, objective)
+    trials, gains = by_trial(rows), Gains(rows, objective, config.limits)
     base = gains.base
     known = Score(str(objective.metric), confirmed=bool(gains.fresh))
     if base is not None:

@@ -12,11 +12,12 @@ from rich.table import Table
 
 from launchers.base import LaunchSpec, shell_command
 from launchers.sglang.launcher import SGLangLauncher
+from orchestrator.analysis.confirmation import confirmations
 from orchestrator.analysis.finding import settings_text
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.gains import Gains
 from orchestrator.analysis.rows import Row, by_trial
-from orchestrator.analysis.winner import confirmations, winner
+from orchestrator.analysis.winner import winner
 from orchestrator.config import SweepConfig
 from orchestrator.results.store import Results, ResultStore
 from orchestrator.study_command import command_text
@@ -60,7 +61,7 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
             spec = LaunchSpec(config.model, info.requested_flags, {k: str(v) for k, v in info.requested_env.items()})
             command = shell_command(*SGLangLauncher(Path(), python="python").command(spec, _PORT))
             console.print(f"The same settings for a real SGLang:\n\n    {command}\n", markup=False, soft_wrap=True)
-    for finding in findings(rows, config.score.objective):
+    for finding in findings(rows, config.score.objective, config.limits):
         console.print(f"- {finding.text}", markup=False)
     console.print(f"\nFiles: {store.root}", markup=False)
     tables = (store.measurements_file, store.pareto_file, store.frontier_file, store.journal_file)
@@ -72,11 +73,11 @@ def print_summary(console: Console, config: SweepConfig, store: ResultStore, res
 
 def _best_line(config: SweepConfig, trials: Mapping[int, Sequence[Row]], best: int) -> str:
     objective = config.score.objective
-    found = confirmations([row for rows in trials.values() for row in rows], objective)
+    found = confirmations([row for rows in trials.values() for row in rows], objective, config.limits)
     own = next((c for c in found if c.trial == best), None)
     if own is not None:
         return f"Best by {objective.metric}: trial {best}, {own.value:,.1f} as confirmed. Launch it with"
-    value = Gains([row for rows in trials.values() for row in rows], objective).trial(trials[best])
+    value = Gains([row for rows in trials.values() for row in rows], objective, config.limits).trial(trials[best])
     figure = "" if value is None else f", {value.value:,.1f}"
     if found:
         return f"Best by {objective.metric}: trial {best}{figure}: no other was confirmed to be better. Launch it with"

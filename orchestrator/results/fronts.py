@@ -12,6 +12,7 @@ from orchestrator.analysis.gains import throughput_at
 from orchestrator.analysis.objectives import Constraint, Direction, Objective
 from orchestrator.analysis.pareto import non_dominated
 from orchestrator.analysis.rows import Row, all_simulated, by_trial, metric_value
+from orchestrator.offered_load import Load
 from orchestrator.results.schemas import FRONTIER, PARETO
 from orchestrator.results.tables import to_json
 
@@ -106,7 +107,7 @@ def frontier(rows: Iterable[Row]) -> list[FrontierPoint]:
             continue
         if row.trial.role == "baseline":
             if users not in bases:
-                base = baseline_of(rows, throughput_at(users).metric)
+                base = baseline_of(rows, throughput_at(Load(users)).metric)
                 bases[users] = base.value if base else None
             rate = bases[users] or rate
         if row.outcome.state in ("complete", "interrupted"):

@@ -3,10 +3,11 @@
     trial 0          the baseline
     A/A              the baseline again, at once: how far do two starts of the same lie apart?
     sentinels        the baseline again, spread over the search: does the machine drift?
-    confirmation     after the search, in rounds: the baseline and each finalist once, one after the other
+    confirmation     after the search, in rounds: the baseline and each finalist once, one after the other, every
+                     second round the other way round, so that a drift is no difference
 
-Their costs are reckoned in whole trials, a start of the confirmation being cheaper, since it measures the score's
-level alone. Together they take at most a share of the budget.
+Their costs are reckoned in whole trials, a start of the confirmation being cheaper, since it measures the loads of the
+score and of the constraints alone. Together they take at most a share of the budget.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Launched:
     number: int = 0
     #: Of the search: what the score is, better being more; None where there is none (yet).
     merit: float | None = None
+    #: Of a confirmation: whether this start refutes the setting.
+    refutes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class RepeatPlan:
     sentinels: tuple[int, ...] = ()
     finalists: int = 0
     rounds: int = 0
+    #: What one start of the confirmation costs, in whole trials.
+    each: float = 1.0
     #: What the repeats cost, in whole trials.
     cost: float = 0.0
     #: What the budget allows for them.
@@ -66,6 +71,11 @@ class RepeatPlan:
     def confirmations(self) -> int:
         """Starts of the confirmation."""
         return self.rounds * (1 + self.finalists)
+
+    @property
+    def instead(self) -> int:
+        """Whole starts of the baseline that cost no more than the confirmation: made where there is none to make."""
+        return math.floor(self.confirmations * self.each + 1e-9)
 
     @property
     def launches(self) -> int:
@@ -80,7 +90,7 @@ def plan_repeats(wanted: Repeats, trials: int, confirmation_cost: float, spent: 
     with one finalist, one A/A, the asked number of rounds, a sentinel, further finalists, further A/A, sentinels.
     """
     allowed = wanted.share * trials
-    plan = RepeatPlan(trials, allowed=allowed)
+    plan = RepeatPlan(trials, each=confirmation_cost, allowed=allowed)
 
     def cost(of: RepeatPlan) -> float:
         return spent + of.aa + len(of.sentinels) + of.confirmations * confirmation_cost
@@ -119,14 +129,14 @@ def plan_repeats(wanted: Repeats, trials: int, confirmation_cost: float, spent: 
     return replace(plan, searched=searched(plan), sentinels=after, cost=cost(plan))
 
 
-def more_rounds(plan: RepeatPlan, needed: int, confirmation_cost: float) -> RepeatPlan:
+def more_rounds(plan: RepeatPlan, needed: int) -> RepeatPlan:
     """The plan with as many of the needed rounds as what is left of the share pays for."""
     if not plan.rounds:
         return plan
     left = plan.allowed - plan.cost
-    affordable = plan.rounds + math.floor((left + 1e-9) / ((1 + plan.finalists) * confirmation_cost))
+    affordable = plan.rounds + math.floor((left + 1e-9) / ((1 + plan.finalists) * plan.each))
     rounds = max(plan.rounds, min(needed, affordable))
-    further = (rounds - plan.rounds) * (1 + plan.finalists) * confirmation_cost
+    further = (rounds - plan.rounds) * (1 + plan.finalists) * plan.each
     return replace(plan, rounds=rounds, cost=plan.cost + further)
 
 
@@ -140,10 +150,22 @@ def sentinel_due(plan: RepeatPlan, launched: Iterable[Launched]) -> Repeat | Non
 
 
 def finalists(launched: Iterable[Launched], count: int) -> list[int]:
-    """The best candidates that were better than the baseline, best first; the earlier of equals."""
+    """The best candidates that were better than the baseline, best first; the earlier of equals. Who was refuted in
+    an earlier confirmation is none.
+    """
     known = list(launched)
+    current = current_confirmations(known)
+    out = {t.repeats for t in known if t.refutes and t not in current}
     base = next((t.merit for t in known if t.role == "baseline"), None)
-    better = [t for t in known if t.role == "candidate" and t.merit is not None and base is not None and t.merit > base]
+    better = [
+        t
+        for t in known
+        if t.role == "candidate"
+        and t.ordinal not in out
+        and t.merit is not None
+        and base is not None
+        and t.merit > base
+    ]
     better.sort(key=lambda t: (-(t.merit or 0.0), t.ordinal))
     return [t.ordinal for t in better[:count]]
 
@@ -156,7 +178,7 @@ def current_confirmations(launched: Iterable[Launched]) -> list[Launched]:
 
 
 def confirmation_due(plan: RepeatPlan, launched: Sequence[Launched]) -> Repeat | None:
-    """The next start of the confirmation; None where it is over.
+    """The next start of the confirmation; None where it is over. A finalist that was refuted is not started again.
 
     Where there is nothing to confirm, what it would have cost goes to the baseline: how surely nothing beats it is
     asked as well.
@@ -164,13 +186,16 @@ def confirmation_due(plan: RepeatPlan, launched: Sequence[Launched]) -> Repeat |
     chosen = finalists(launched, plan.finalists)
     if not chosen:
         have = sum(t.role == "sentinel" for t in launched)
-        # A whole trial costs no more than a round, which is two starts of more than half of one.
-        return Repeat(0, "sentinel", have + 1) if have < plan.aa + len(plan.sentinels) + plan.rounds else None
+        return Repeat(0, "sentinel", have + 1) if have < plan.aa + len(plan.sentinels) + plan.instead else None
     current = current_confirmations(launched)
     before = max((t.number for t in launched if t.role == "confirmation" and t not in current), default=0)
     made = {(t.repeats, t.number) for t in current}
+    refuted = {t.repeats for t in current if t.refutes}
+    order = [0, *(of for of in chosen if of not in refuted)]
+    if len(order) == 1:
+        return None
     for number in range(before + 1, before + 1 + plan.rounds):
-        for of in (0, *chosen):
+        for of in order if (number - before) % 2 else reversed(order):
             if (of, number) not in made:
                 return Repeat(of, "confirmation", number)
     return None

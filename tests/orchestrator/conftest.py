@@ -62,6 +62,7 @@ def _row(
     cache_state: CacheState = "flushed",
     repeats: int | None = None,
     repeat: int = 0,
+    node: str = "abc",
 ) -> Row:
     """One row; `concurrency` may be a load, and None is a trial that ended without any level."""
     info = TrialInfo(
@@ -86,7 +87,7 @@ def _row(
         attempt=attempt,
         start_id=start_id,
         host="node-1",
-        node_id="abc",
+        node_id=node,
         gpu_names=("a card", "a card"),
         versions={"sglang": "0.5.23"},
         started_at=MOMENT,

@@ -9,9 +9,10 @@ import pytest
 from conductor_desk import Desk
 
 from launchers.errors import PortTaken
+from orchestrator.analysis.confirmation import confirmations
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.rows import Outcome
-from orchestrator.analysis.winner import confirmations, winner
+from orchestrator.analysis.winner import winner
 from orchestrator.offered_load import Load
 from orchestrator.plan import TrialPlan
 
@@ -59,7 +60,8 @@ def test_a_study_ends_with_its_winner_confirmed(desk: MakeDesk) -> None:
     rows = d.store.trials()
     order = [(r[0].trial.repeats, r[0].trial.repeat) for r in rows.values() if r[0].trial.role == "confirmation"]
     best, second = order[1][0], order[2][0]
-    assert order == [(of, n) for n in range(1, rounds + 1) for of in (0, best, second)]
+    in_round = {1: (0, best, second), 0: (second, best, 0)}
+    assert order == [(of, n) for n in range(1, rounds + 1) for of in in_round[n % 2]]
     # The finalists' own settings are started, and the score's level alone is measured.
     confirmed = [p for p in plans if rows[p.ordinal][0].trial.role == "confirmation"]
     assert {p.ladder for p in confirmed} == {(Load(4),)}
@@ -69,9 +71,8 @@ def test_a_study_ends_with_its_winner_confirmed(desk: MakeDesk) -> None:
         assert of is not None
         assert plan.flags == by_ordinal[of].flags
         assert rows[plan.ordinal][0].trial.identity == rows[of][0].trial.identity
-    assert [
-        c.rounds for c in confirmations([r for g in rows.values() for r in g], parse_objective("output_tokens_per_s@4"))
-    ] == [rounds] * 2
+    every = [r for g in rows.values() for r in g]
+    assert [c.rounds for c in confirmations(every, parse_objective("output_tokens_per_s@4"), ())] == [rounds] * 2
     assert winner(rows, d.config.score.objective, d.config.limits) in (best, second)
     assert d.conductor.done == d.conductor.planned == len(rows)
 
@@ -132,7 +133,7 @@ def test_a_repeat_that_fails_for_good_leaves_its_round_and_the_rest_goes_on(desk
         else:
             d.carry_out(f"n{n}", plan, rate_of(plan))
     rows = d.store.trials()
-    found = confirmations([r for g in rows.values() for r in g], d.config.score.objective)
+    found = confirmations([r for g in rows.values() for r in g], d.config.score.objective, ())
     assert len({c.rounds for c in found}) == 2
     assert d.conductor.ended is not None
 

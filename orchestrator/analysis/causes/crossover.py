@@ -11,6 +11,7 @@ from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.causes.step_time import StepTime, StepTimes
 from orchestrator.analysis.causes.words import figure, ms_text
 from orchestrator.analysis.finding import Finding, loads_text, rows_behind
+from orchestrator.offered_load import Load
 
 #: By which share an acceptance may differ over the loads and still be called the same.
 _STEADY = 0.15
@@ -20,13 +21,13 @@ def crossovers(steps: StepTimes, only: int | None = None) -> list[Finding]:
     """For each drafter how acceptance and break-even go with the load, by its best trial over all loads."""
     found = []
     for name, by_load in speculated(steps, only).items():
-        chosen = _over_allloads_text(by_load)
+        chosen = _over_all_loads(by_load)
         if len(chosen) > 1:
             found.append(_crossover(name, chosen, steps.evidence))
     return found
 
 
-def _over_allloads_text(by_load: dict[int, list[Judged]]) -> list[Judged]:
+def _over_all_loads(by_load: dict[int, list[Judged]]) -> list[Judged]:
     """The levels of the trial that was best over most loads, by the mean of its gains."""
     trials: dict[int, list[Judged]] = {}
     for _, judged in sorted(by_load.items()):
@@ -70,21 +71,21 @@ def _where(chosen: Sequence[Judged]) -> str:
     pays = [users(one.row) for one in chosen if one.verdict == "pays"]
     costs = [users(one.row) for one in chosen if one.verdict == "costs"]
     ties = [users(one.row) for one in chosen if one.verdict == "tie"]
-    tied = f", at {loads_text(ties)} no difference can be told" if ties else ""
+    tied = f", at {loads_text(map(Load, ties))} no difference can be told" if ties else ""
     if not pays and ties:
-        costing = f"; it costs at {loads_text(costs)}" if costs else ""
-        return f": whether it pays cannot be told at {loads_text(ties)}{costing}"
+        costing = f"; it costs at {loads_text(map(Load, costs))}" if costs else ""
+        return f": whether it pays cannot be told at {loads_text(map(Load, ties))}{costing}"
     if not pays:
-        return f" pays at no load: it costs at {loads_text(costs)}"
+        return f" pays at no load: it costs at {loads_text(map(Load, costs))}"
     if not costs:
-        return f" pays at {loads_text(pays)}{tied}" if ties else " pays at every load measured"
+        return f" pays at {loads_text(map(Load, pays))}{tied}" if ties else " pays at every load measured"
     if max(pays) < min(costs):
         up_to = f"at C={pays[0]}" if len(pays) == 1 else f"up to C={max(pays)}"
         return (
             f" crosses over between C={max(pays)} and C={min(costs)}: it pays {up_to}{tied} and costs from "
             f"C={min(costs)} on"
         )
-    return f" pays at {loads_text(pays)} and costs at {loads_text(costs)}{tied}"
+    return f" pays at {loads_text(map(Load, pays))} and costs at {loads_text(map(Load, costs))}{tied}"
 
 
 def _extra(low: StepTime, high: StepTime) -> str:

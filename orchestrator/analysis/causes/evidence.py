@@ -14,6 +14,7 @@ from orchestrator.analysis.gains import Gain, Gains, throughput_at
 from orchestrator.analysis.noise import NoiseFloor, ratio_of
 from orchestrator.analysis.rows import Row, all_simulated, by_trial
 from orchestrator.benchmark.intervals import Interval
+from orchestrator.offered_load import Load
 
 _SPECULATIVE = "speculative-"
 
@@ -74,7 +75,7 @@ class Evidence:
     def gains(self, concurrency: int) -> Gains:
         """What the baseline gives there in throughput, and what trials gain on it."""
         if concurrency not in self._gains:
-            self._gains[concurrency] = Gains(self.rows, throughput_at(concurrency))
+            self._gains[concurrency] = Gains(self.rows, throughput_at(Load(concurrency)))
         return self._gains[concurrency]
 
     def floor(self, concurrency: int) -> NoiseFloor | None:

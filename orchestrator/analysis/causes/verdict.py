@@ -9,11 +9,12 @@ from typing import Any
 from orchestrator.analysis.causes.drafts import draft_tokens, most_tokens
 from orchestrator.analysis.causes.evidence import Evidence, users
 from orchestrator.analysis.comparisons import number, percent
+from orchestrator.analysis.confirmation import Confirmation
+from orchestrator.analysis.fresh_starts import breaches, refuted
 from orchestrator.analysis.gains import Gain, Gains
 from orchestrator.analysis.noise import Value
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row, metric_value
-from orchestrator.analysis.winner import Confirmation
 from orchestrator.benchmark.intervals import Interval
 
 
@@ -28,8 +29,10 @@ class Verdict:
     #: Of a trial of the search by its start there; what its fresh starts made of it the text tells.
     gain: Interval | None = None
     accept_length: float | None = None
-    #: The constraint that is not met, with the value; None where all are.
+    #: The constraints that the setting breaks, with value and excess; None where it keeps all.
     violated: str | None = None
+    #: Why its fresh starts refute it, whatever its score; None where they do not.
+    refuted: str | None = None
 
 
 class Judge:
@@ -38,8 +41,9 @@ class Judge:
     def __init__(self, rows: Iterable[Row], objective: Objective, limits: Sequence[Constraint] = ()) -> None:
         self._evidence = Evidence(rows)
         self._objective = objective
-        self._limits = limits
-        self._gains = Gains(self._evidence.rows, objective)
+        self._gains = Gains(self._evidence.rows, objective, limits)
+        self._breaches = breaches(self._evidence.trials, limits)
+        self._refuted = refuted(self._evidence.trials, limits)
 
     @property
     def common(self) -> Mapping[str, Any]:
@@ -60,7 +64,10 @@ class Judge:
         gain = self._gains.of(row) if trial.role == "candidate" else None
         accepted = row.level.metrics.accept_length if row.level and trial.speculative else None
         text = self._text(group, row, figure, gain)
-        return Verdict(text, score, figure, gain.ratio if gain else None, accepted, self._violated(group))
+        of = trial.trial
+        return Verdict(
+            text, score, figure, gain.ratio if gain else None, accepted, self._breaches.get(of), self._refuted.get(of)
+        )
 
     @property
     def _unit(self) -> str:
@@ -139,18 +146,11 @@ class Judge:
                 found.append((ratio.mean, row.level.load.label))
         return f"; {percent(max(found)[0])} % at {max(found)[1]}" if found else ""
 
-    def _violated(self, group: Sequence[Row]) -> str | None:
-        if group[0].trial.repeats is not None:
-            return None
-        for limit in self._limits:
-            value = metric_value(group, limit.metric)
-            if limit.violation(value) > 0:
-                return f"{limit} ({'not measured' if value is None else number(value)})"
-        return None
-
 
 def _confirmed(found: Confirmation) -> str:
     verdict = {"better": "confirmed", "worse": "refuted", "tie": "a tie, not confirmed"}[found.verdict]
+    if found.baseline_breaks is not None:
+        verdict = "confirmed to keep the constraints, which the baseline does not"
     return f"started afresh in {found.rounds} rounds {_signed(found.ratio)}: {verdict}"
 
 

@@ -22,7 +22,7 @@ from orchestrator.report.page.view import View
 
 #: What a finding is about, by the beginning of its class; the first that fits.
 _GROUPS = (
-    ("The proof", ("confirmed", "noise_floor", "unsteady", "drift")),
+    ("The proof", ("confirmed", "noise_floor", "node_difference", "unsteady", "drift")),
     (
         "Against the baseline",
         ("beats", "baseline", "nothing_beats", "tie", "no_baseline", "no_candidate"),

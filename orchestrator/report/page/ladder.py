@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orchestrator.analysis.confirmation import Confirmation
 from orchestrator.analysis.noise import Value
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.settings_at import Along, along
-from orchestrator.analysis.winner import Confirmation
 from orchestrator.benchmark.intervals import Interval
 from orchestrator.offered_load import Load
 from orchestrator.report.page.view import View

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.analysis.answer import Answer, answer
+from orchestrator.analysis.confirmation import Confirmation, confirmations
 from orchestrator.analysis.finding import Finding, settings_text
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.objectives import Objective
 from orchestrator.analysis.rows import Row, by_trial
 from orchestrator.analysis.settings_at import Along, along
-from orchestrator.analysis.winner import Confirmation, confirmations
+from orchestrator.analysis.winner import barred
 from orchestrator.config import SweepConfig
 from orchestrator.kept_study import KeptStudy
 from orchestrator.offered_load import Load
@@ -88,10 +89,10 @@ def view_of(kept: KeptStudy) -> View:
     objective = config.score.objective
     ladder = config.workload.ladder
     trials = by_trial(rows)
-    found = findings(rows, objective, details=True)
+    found = findings(rows, objective, config.limits, details=True)
     told = answer(rows, objective, config.limits, ladder, found)
-    score = along(rows, objective, ladder)
-    proofs = confirmations(rows, objective)
+    score = along(rows, objective, ladder, config.limits, barred(trials, config.limits))
+    proofs = confirmations(rows, objective, config.limits)
     return View(kept, rows, trials, found, told, score, _featured(trials, told, score, ladder, proofs))
 
 
@@ -113,7 +114,8 @@ def _featured(
     sign = -1 if score.more_is_better else 1
     for proof in sorted(proofs, key=lambda proof: (proof.trial != told.best, sign * proof.value)):
         name = "winner" if proof.trial == told.best else "finalist"
-        why[proof.trial] = f"{name}, {_PROVEN[proof.verdict]} in {proof.rounds} rounds of fresh starts"
+        proven = _PROVEN[proof.verdict] if proof.baseline_breaks is None else "within the constraints"
+        why[proof.trial] = f"{name}, {proven} in {proof.rounds} rounds of fresh starts"
     if told.best:
         why.setdefault(told.best, "best of the search, " + ("a tie" if told.verdict == "tie" else "unconfirmed"))
     for load in reversed(ladder):

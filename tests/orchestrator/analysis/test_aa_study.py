@@ -15,9 +15,9 @@ from closed_loop import closed_loop
 
 from launchers.simulated.profile import load_profile
 from orchestrator.analysis.comparisons import against_baseline
+from orchestrator.analysis.confirmation import confirmations
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import confirmations
 from orchestrator.config import Repeats
 from orchestrator.search.repeats import plan_repeats
 
@@ -62,7 +62,7 @@ def study(build_row: Build, rng: random.Random, pace: float) -> list[Row]:
 
 def verdicts(build_row: Build, pace: float, seed: int) -> list[str]:
     rng = random.Random(seed)
-    return [confirmations(study(build_row, rng, pace), OBJECTIVE)[0].verdict for _ in range(PAIRS)]
+    return [confirmations(study(build_row, rng, pace), OBJECTIVE, ())[0].verdict for _ in range(PAIRS)]
 
 
 def test_equal_settings_are_called_different_in_one_of_twenty_confirmations(build_row: Build) -> None:

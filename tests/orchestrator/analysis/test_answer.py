@@ -47,9 +47,9 @@ def test_a_confirmed_winner_is_told_with_its_interval_and_where_it_is_overtaken(
     assert "of 2 settings" in first
     assert "120.0 simulated tok/s, +20.0 % (" in second
     assert "confirmed in 3 rounds" in second
-    assert "trial 2 leads at C=1 (+50.0 %)" in third
+    assert "trial 2 leads at C=1 (+50.0 %, unconfirmed)" in third
     assert "trial 1 leads at C=8 (+20.0 %)" in third
-    # Of logarithms: 40/75 at C=1 to 120/90 at C=8.
+    # Of logarithms, by starts in the search: 40/75 at C=1 to 130/90 at C=8.
     assert "trial 1 overtakes trial 2 between C=1 and C=8, at about C=4" in third
 
 
@@ -59,7 +59,7 @@ def test_nothing_beats_the_baseline_and_the_finding_says_why(build_row: Build) -
     found = told(rows, [Finding("noise_floor", "Noise."), why])
     assert (found.verdict, found.best) == ("baseline", 0)
     assert found.headline == "Nothing beats the baseline at C=8"
-    assert "the best of 1 setting tried is trial 1, -10.0 %" in found.sentences[0]
+    assert "of 1 setting tried the best, trial 1, is worse, -10.0 % in a single start" in found.sentences[0]
     assert found.sentences[1] == why.text
     assert found.sentences[2] == "Along the ladder the baseline leads at C=1 to C=8; no setting overtakes another."
 
@@ -67,9 +67,12 @@ def test_nothing_beats_the_baseline_and_the_finding_says_why(build_row: Build) -
 def test_a_confirmation_that_found_a_tie_is_no_win(build_row: Build) -> None:
     rows = trial(build_row, 0, 50, 100) + trial(build_row, 1, 50, 120)
     rows += afresh(build_row, 10, 0, [100, 102, 98]) + afresh(build_row, 20, 1, [101, 99, 101])
-    found = told(rows)
-    assert found.verdict == "baseline"
+    lost = Finding("speculation_lost", "Speculation did not pay: because.")
+    found = told(rows, [lost, Finding("noise_floor", "Starts differ by so much.")])
+    assert (found.verdict, found.best, found.headline) == ("tie", 0, "No gain can be told at C=8")
     assert "trial 1, ties with it in 3 rounds of fresh starts" in found.sentences[0]
+    # What another setting lost by is no reason.
+    assert found.sentences[1] == "Starts differ by so much."
     assert re.search(r"a gap of [0-9.]+ % would have been found", found.sentences[0])
 
 
@@ -95,7 +98,7 @@ def test_less_is_better_where_the_score_is_a_latency(build_row: Build) -> None:
     found = told(rows, score=score)
     assert (found.verdict, found.best) == ("unconfirmed", 1)
     assert found.headline.startswith("-20.0 %")
-    assert "trial 1 leads at C=1 to C=8 (-20.0 %)" in found.sentences[2]
+    assert "trial 1 leads at C=1 to C=8 (-20.0 %, unconfirmed)" in found.sentences[2]
 
 
 def test_without_a_baseline_no_gain_is_told(build_row: Build) -> None:
@@ -138,9 +141,12 @@ def break_even(gain: float, accepted: float = 1.5, concurrency: int = 8, verdict
 
 
 def test_of_the_drafters_that_lose_the_best_says_why(build_row: Build) -> None:
-    rows = trial(build_row, 0, 50, 100) + trial(build_row, 1, 40, 90)
+    rows = trial(build_row, 0, 50, 100)
+    rows += [build_row(1, c, rate, flags={"speculative-algorithm": "EAGLE3"}) for c, rate in ((1, 40), (8, 90))]
     found = [Finding("speculation_lost", "Lost."), break_even(-40), break_even(-20), break_even(-10, concurrency=1)]
     assert told(rows, found).sentences[1] == "A drafter at -20."
     # One whose cycles say otherwise is no reason.
     assert told(rows, [break_even(-20, accepted=3.5), found[0]]).sentences[1] == "Lost."
     assert told(rows, [break_even(-20, verdict="pays"), found[0]]).sentences[1] == "Lost."
+    # Nor is any where a plain setting comes closer.
+    assert told(rows + trial(build_row, 2, 45, 95), found).sentences[1] == "Lost."

@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from orchestrator.analysis.confirmation import confirmations
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.findings import findings
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.winner import confirmations, winner
+from orchestrator.analysis.winner import winner
 from orchestrator.offered_load import Load
 
 Build = Callable[..., Row]
@@ -44,7 +45,7 @@ STEADY = [(100.0, 104.0, 106.0), (100.2, 104.1, 106.2), (99.9, 103.8, 105.9)]
 
 def test_the_confirmed_winner_is_the_best_of_the_fresh_starts(build_row: Build) -> None:
     rows = study(build_row, STEADY)
-    first, second = confirmations(rows, SCORE)
+    first, second = confirmations(rows, SCORE, ())
     assert (first.verdict, second.verdict) == ("better", "better")
     # Trial 1 led the search, trial 2 leads when both are started afresh.
     trials = {r.trial.trial: [r] for r in rows}
@@ -77,20 +78,20 @@ def test_less_is_better_for_a_latency(build_row: Build) -> None:
     for number in (1, 2, 3):
         for of, ms in ((0, 50.0 + 0.1 * number), (1, 45.0 - 0.1 * number)):
             rows.append(build_row(10 * number + of, 8, role="confirmation", repeats=of, repeat=number, ttft_ms=ms))
-    [one] = confirmations(rows, score)
+    [one] = confirmations(rows, score, ())
     assert (one.verdict, one.ratio.mean < 1, one.flattery > 0) == ("better", True, True)
     assert winner({r.trial.trial: [r] for r in rows}, score, ()) == 1
 
 
 def test_confirmations_of_an_earlier_search_do_not_count(build_row: Build) -> None:
     rows = study(build_row, STEADY)
-    assert confirmations([*rows, build_row(30, 8, 120.0)], SCORE) == []
+    assert confirmations([*rows, build_row(30, 8, 120.0)], SCORE, ()) == []
 
 
 def test_a_round_that_is_not_whole_does_not_count(build_row: Build) -> None:
     rows = study(build_row, STEADY)
     rows = [r for r in rows if not (r.trial.repeat == 2 and r.trial.repeats == 1)]
-    assert [c.rounds for c in confirmations(rows, SCORE)] == [2, 3]
+    assert [c.rounds for c in confirmations(rows, SCORE, ())] == [2, 3]
 
 
 def test_the_noise_floor_is_told_with_what_it_leaves_to_be_told(build_row: Build) -> None:

@@ -100,7 +100,7 @@ def test_what_may_not_win_is_infeasible_with_the_reason(build_row: Build) -> Non
     assert "not the baseline's" in wrong.finding
     slow = line(rows, 2, limits=[parse_constraint("ttft_ms.p99@128 <= 400")])
     assert (slow.state, slow.reason) == ("infeasible", "constraint")
-    assert slow.finding.startswith("breaks ttft_ms.p99@128 <= 400 (600.0): does not count")
+    assert slow.finding.startswith("breaks ttft_ms.p99@128 <= 400 (600, 200 beyond): does not count")
     assert slow.score == 2900.0
 
 

@@ -53,11 +53,11 @@ def test_what_an_earlier_confirmation_cost_is_not_spent_again() -> None:
 
 def test_more_rounds_come_out_of_what_is_left_of_the_share() -> None:
     plan = plan_repeats(Repeats(sentinel_every=0), 100, 0.7)
-    assert more_rounds(plan, 2, 0.7) == plan
-    grown = more_rounds(plan, 50, 0.7)
+    assert more_rounds(plan, 2) == plan
+    grown = more_rounds(plan, 50)
     assert grown.rounds > 3
     assert grown.cost <= grown.allowed < grown.cost + 3 * 0.7
-    assert more_rounds(plan, 4, 0.7).rounds == 4
+    assert more_rounds(plan, 4).rounds == 4
 
 
 def searched(*merits: float | None) -> list[Launched]:
@@ -95,8 +95,21 @@ def confirm(launched: list[Launched], trials: int = 100) -> list[Repeat]:
 def test_the_confirmation_goes_round_by_round() -> None:
     launched = searched(100.0, 120.0, 110.0)
     made = confirm(launched)
-    assert [(r.of, r.number) for r in made] == [(0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3)]
+    # Every second round the other way round: a drift is no difference.
+    assert [(r.of, r.number) for r in made] == [(0, 1), (1, 1), (2, 1), (2, 2), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3)]
     assert confirm(launched) == []
+
+
+def test_a_refuted_finalist_is_not_started_again() -> None:
+    launched = searched(100.0, 120.0, 110.0)
+    launched += [Launched(3, "confirmation", 0, 1), Launched(4, "confirmation", 1, 1, refutes=True)]
+    assert [(r.of, r.number) for r in confirm(list(launched))] == [(2, 1), (2, 2), (0, 2), (0, 3), (2, 3)]
+    # Nor is the baseline, once there is nobody left to stand beside it.
+    launched.append(Launched(5, "confirmation", 2, 1, refutes=True))
+    assert confirm(list(launched)) == []
+    # Of a search that went on neither is a finalist again.
+    launched.append(Launched(6, "candidate", merit=105.0))
+    assert finalists(launched, 9) == [6]
 
 
 def test_a_search_that_goes_on_is_confirmed_afresh() -> None:
@@ -110,8 +123,18 @@ def test_a_search_that_goes_on_is_confirmed_afresh() -> None:
 
 def test_without_a_candidate_above_the_baseline_the_floor_is_measured_instead() -> None:
     plan = plan_repeats(Repeats(), 16, 0.7)
-    assert (plan.aa, plan.rounds) == (0, 2)
+    assert (plan.aa, plan.rounds, plan.confirmations) == (0, 2, 4)
+    # Four starts of 0.7 trials pay for two whole ones.
     assert confirm(searched(100.0, 90.0), 16) == [Repeat(0, "sentinel", 1), Repeat(0, "sentinel", 2)]
+
+
+@pytest.mark.parametrize("trials", [24, 48, 100])
+@pytest.mark.parametrize("cost", [0.2, 0.3, 0.6])
+def test_what_is_made_instead_of_a_confirmation_keeps_to_the_share(trials: int, cost: float) -> None:
+    plan = more_rounds(plan_repeats(Repeats(), trials, cost), 50)
+    made = confirmations_left(plan, searched(100.0, 90.0))
+    assert plan.instead > 0
+    assert made == plan.aa + len(plan.sentinels) + plan.instead <= plan.allowed + 1e-9
 
 
 def test_what_is_left_to_confirm_is_counted_as_it_will_be_asked() -> None:
