@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conductor_desk import Desk
 
-from launchers.errors import PortTaken
+from launchers.errors import PortTaken, ServerCrashed
 from orchestrator.analysis.confirmation import confirmations
+from orchestrator.analysis.fresh_starts import refuted
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.rows import Outcome
 from orchestrator.analysis.winner import winner
 from orchestrator.offered_load import Load
 from orchestrator.plan import TrialPlan
+from orchestrator.price import confirmation_cost
 
 MakeDesk = Callable[..., Desk]
 #: 6 configurations; half of 12 trials pays for an A/A start and the confirmation of two finalists.
@@ -174,3 +177,66 @@ def test_finalists_are_chosen_once_every_candidate_has_its_end(desk: MakeDesk, n
     second = d.conductor.next("slow")
     assert second is not None
     assert d.conductor.live["slow"].repeats == last.ordinal
+
+
+def test_a_confirmation_measures_the_loads_of_the_constraints_too(desk: MakeDesk) -> None:
+    d = desk(changes={**CHANGES, "constraints": ["ttft_ms.p99@1 <= 150"], "workload": {"concurrency": [1, 2, 4]}})
+    plans = run_all(d)
+    again = [plan for plan in plans if d.store.trial(plan.ordinal)[0].trial.role == "confirmation"]
+    assert again
+    assert {plan.ladder for plan in again} == {(Load(1), Load(4))}
+    # Of three loads two: what it costs beside a whole start follows.
+    assert d.config.confirmation_ladder == (Load(1), Load(4))
+    assert 0.8 < confirmation_cost(d.config) < 1
+
+
+def test_a_finalist_that_fails_by_itself_is_refuted_at_once(desk: MakeDesk) -> None:
+    d = desk(changes=CHANGES)
+    failed: list[int] = []
+    for n in range(40):
+        key = f"n{n}"
+        plan = d.conductor.next(key)
+        if plan is None:
+            break
+        trial = d.conductor.live[key]
+        if trial.role == "confirmation" and trial.repeats and not failed:
+            failed = [plan.ordinal, trial.repeats]
+            d.end(key, d.start(plan), Outcome("failed", ServerCrashed.kind, "it died", "benchmark"))
+        else:
+            assert not failed or trial.repeats != failed[1]
+            d.carry_out(key, plan, rate_of(plan))
+    # Another start might live: whether each does is what was asked.
+    assert (d.outcome(failed[0]).state, failed[0] in d.store.trials()) == ("failed", True)
+    rows = d.store.trials()
+    assert list(refuted(rows, ())) == failed[1:]
+    best = winner(rows, d.config.score.objective, d.config.limits)
+    assert best not in (None, failed[1])
+    assert d.conductor.ended in ("budget", "exhausted")
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_a_whole_study_keeps_its_repeats_within_the_share(desk: MakeDesk, better: bool) -> None:
+    ladder = [1, 2, 4, 8, 16]
+    d = desk(
+        changes={
+            "budget": {"trials": 48},
+            "repeats": {},
+            "constraints": [],
+            "space": {"flags": {"max-running-requests": {"int": [2, 200]}}},
+            "workload": {"concurrency": ladder},
+        }
+    )
+    rng = random.Random(1)
+    for n in range(90):
+        key = f"n{n}"
+        plan = d.conductor.next(key)
+        if plan is None:
+            break
+        # Starts far apart ask for as many rounds as the share pays for.
+        faster = 50.0 if better and plan.flags else -50.0 if plan.flags else 0.0
+        d.carry_out(key, plan, 100.0 + faster + rng.gauss(0, 3), took_s=len(plan.ladder))
+    assert d.conductor.ended == "budget"
+    # A level costs what it costs: there is no start in this study, so that the confirmation's are a fifth of a trial.
+    again = [len(rows) for rows in d.store.trials().values() if rows[0].trial.repeats is not None]
+    assert 0.15 * 48 * len(ladder) < sum(again) <= 0.2 * 48 * len(ladder)
+    assert ("confirmation" in roles(d)) is better

@@ -19,7 +19,7 @@ from orchestrator.analysis.confirmation import confirmations
 from orchestrator.analysis.objectives import parse_objective
 from orchestrator.analysis.rows import Row
 from orchestrator.config import Repeats
-from orchestrator.search.repeats import plan_repeats
+from orchestrator.search.repeats import Launched, confirmation_due, plan_repeats
 
 Build = Callable[..., Row]
 PROFILE = load_profile("kimi-k2.5-8x-rtx-pro-6000")
@@ -74,6 +74,48 @@ def test_a_gap_of_three_percent_is_found_by_nine_of_ten_confirmations(build_row:
     found = verdicts(build_row, 1 / 1.03, seed=2)
     assert found.count("better") >= 0.9 * PAIRS
     assert "worse" not in found
+
+
+def confirmed(build_row: Build, rng: random.Random, apart: tuple[float, float], drift: float = 0.0) -> str:
+    """The verdict on trial 1, which is no better than the baseline: `apart` are the standard deviations of the
+    baseline's starts and of the others', `drift` is what each start is slower by than the one before.
+    """
+    plan = plan_repeats(Repeats(), 100, 0.7)
+    rows, launched = [], [Launched(n, "candidate" if n else "baseline", merit=float(n)) for n in range(3)]
+
+    def add(setting: int, role: str, number: int = 0) -> None:
+        sd = apart[1] if setting else apart[0]
+        value = 1000 * math.exp(rng.gauss(0, sd) - drift * len(rows))
+        ordinal, again = (setting, None) if role in ("baseline", "candidate") else (100 + len(rows), setting)
+        rows.append(build_row(ordinal, 8, value, role=role, repeats=again, repeat=number))
+
+    add(0, "baseline")
+    add(0, "sentinel", 1)
+    for trial in (1, 2):
+        add(trial, "candidate")
+    # In the very order in which a study makes them.
+    while (due := confirmation_due(plan, launched)) is not None:
+        add(due.of, due.role, due.number)
+        launched.append(Launched(100 + len(launched), due.role, due.of, due.number))
+    return next(found.verdict for found in confirmations(rows, OBJECTIVE, ()) if found.trial == 1)
+
+
+@pytest.mark.parametrize(
+    ("apart", "drift"),
+    [
+        pytest.param((0.005, 0.005), 0.0, id="alike"),
+        pytest.param((0.005, 0.015), 0.0, id="the finalist three times as far apart"),
+        pytest.param((0.015, 0.005), 0.0, id="the baseline three times as far apart"),
+        pytest.param((0.002, 0.002), 0.001, id="a drift of half of that each start"),
+        pytest.param((0.002, 0.002), 0.004, id="a drift of twice that each start"),
+    ],
+)
+def test_neither_unequal_spreads_nor_a_drift_make_equal_settings_different(
+    build_row: Build, apart: tuple[float, float], drift: float
+) -> None:
+    rng = random.Random(5)
+    found = [confirmed(build_row, rng, apart, drift) for _ in range(400)]
+    assert 1 - found.count("tie") / len(found) <= 0.08
 
 
 def test_equal_settings_are_called_different_in_one_of_twenty_comparisons_of_single_starts(build_row: Build) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.analysis.finding import Finding
 from orchestrator.analysis.findings import findings
+from orchestrator.analysis.objectives import parse_constraint, parse_objective
 from orchestrator.analysis.rows import Row
 from orchestrator.offered_load import Load
 
@@ -183,3 +184,35 @@ def test_what_is_said_of_throughput_is_said_of_closed_loops_measured_first(build
     )
     assert only(found, "beats_baseline").data["output_tokens_per_s"] == 110.0
     assert only(found, "failed_requests").text.startswith("Trial 1 at 2 req/s: 12 of 24")
+
+
+def open_loop(build_row: Build) -> list[Row]:
+    rate = Load(request_rate=2.5)
+    rows = [build_row(0, rate, 200.0, role="baseline"), build_row(9, rate, 201.0, role="sentinel", repeats=0)]
+    return [*rows, build_row(1, rate, 250.0), build_row(2, rate, 150.0, flags=EAGLE3)]
+
+
+def test_an_open_loop_is_compared_with_its_baseline_too(build_row: Build) -> None:
+    found = findings(open_loop(build_row), parse_objective("output_tokens_per_s@2.5rps"))
+    gain = only(found, "beats_baseline")
+    assert gain.text.startswith("At 2.5 req/s trial 1 gives 250.0 simulated tok/s, +24.7 % (")
+    assert (gain.data["request_rate"], gain.data["concurrency"]) == (2.5, None)
+    assert "gives 2.5 req/s (-40.0 %)" in only(found, "speculation_lost").text
+    assert "no_baseline" not in kinds(found)
+    # What cannot be told there is said, and only there.
+    assert "2.5 req/s is an open loop" in only(found, "causes_untold").text
+    assert "causes_untold" not in kinds(findings([*open_loop(build_row), build_row(0, 8, 9.0, role="baseline")]))
+
+
+def test_a_tie_of_an_open_loop_is_no_matter_of_longer_levels(build_row: Build) -> None:
+    rate = Load(request_rate=2.5)
+    rows = [build_row(0, rate, 200.0, role="baseline", half_width=5.0), build_row(1, rate, 201.0, half_width=5.0)]
+    assert "An open loop offers all the same" in only(findings(rows), "tie").text
+
+
+def test_a_trial_that_cannot_win_is_not_told_as_the_best(build_row: Build) -> None:
+    rows = [build_row(0, 8, 100.0, role="baseline"), build_row(1, 8, 150.0, ttft_ms=90.0), build_row(2, 8, 120.0)]
+    limits = [parse_constraint("ttft_ms.p99@8 <= 150")]
+    score = parse_objective("output_tokens_per_s@8")
+    assert only(findings(rows, score), "beats_baseline").data["trial"] == 1
+    assert only(findings(rows, score, limits), "beats_baseline").data["trial"] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def printed(
     flags: dict[str, Any] | None = None,
     dataset: dict[str, Any] | None = None,
     warnings: list[str] | None = None,
+    constraints: list[str] | None = None,
 ) -> str:
     config = SweepConfig.model_validate(
         {
@@ -32,6 +34,7 @@ def printed(
             "server": {"flags": {"tp-size": ranks}},
             "space": {"flags": {"max-running-requests": {"choices": [4, 8]}, **(flags or {})}, "env": env},
             "workload": {"dataset": dataset or {}},
+            "constraints": constraints or [],
             "score": {"metric": "output_tokens_per_s", "concurrency": 8},
             "sampler": {"kind": "random", "seed": 0},
         }
@@ -65,3 +68,18 @@ def test_how_the_gpus_are_joined_decides_what_is_said_and_counted(tmp_path: Path
     assert ("custom all-reduce" in text) is nvlink
     assert ("is refused and never started" in text) is not nvlink
     assert f"holds {4 if nvlink else 2} distinct configurations" in text
+
+
+def test_a_confirmation_is_priced_with_the_loads_of_the_constraints(tmp_path: Path) -> None:
+    alone = printed(tmp_path, 1, {})
+    assert "started afresh and measured at 8 " in f"{alone} ".replace(".", " ")
+    both = printed(tmp_path, 1, {}, constraints=["ttft_ms.p99@1 <= 150"])
+    assert "measured at 1, 8, those of the score and the constraints" in both
+
+    def each(text: str) -> float:
+        """What a start of the confirmation costs, in trials."""
+        [cost] = re.findall(r"([0-9.]+) trials' worth", text)
+        [(aa, rounds)] = re.findall(r"([0-9]) A/A start.* of ([0-9]) rounds, the baseline and finalist", text)
+        return (float(cost) - int(aa)) / (2 * int(rounds))
+
+    assert each(both) > each(alone)
