@@ -21,7 +21,8 @@ from kept import environment, keep
 from launchers.base import LaunchSpec
 from launchers.simulated.launcher import SimulatedLauncher
 from launchers.simulated.profile import Profile, load_profile
-from orchestrator.analysis.noise import Repeated, Value, noise_floor, paired_ratio_of, ratio_of
+from orchestrator.analysis.layout import Repeated
+from orchestrator.analysis.noise import Value, noise_floor, paired_ratio_of, ratio_of
 from orchestrator.benchmark import loop
 from orchestrator.benchmark.load import run_level
 from orchestrator.benchmark.metrics import level_metrics
@@ -91,7 +92,13 @@ def main() -> None:
         ("B against A", [(b, a) for a, _, b in rounds]),
     ):
         told = sum(not ratio_of(value, base, floor).holds(1.0) for value, base in pairs)
-        whole = paired_ratio_of([(value.value, base.value) for value, base in pairs], floor)
+        starts = [
+            Repeated(setting, one.value, number, one.within_sd)
+            for number, (value, base) in enumerate(pairs)
+            for setting, one in ((1, value), (0, base))
+        ]
+        whole = paired_ratio_of(starts, 1)
+        assert whole is not None
         verdict = "a tie" if whole.holds(1.0) else "different"
         print(
             f"{label}: {told} of {len(pairs)} pairs of single starts told apart; all together "

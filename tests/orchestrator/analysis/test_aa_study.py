@@ -78,19 +78,21 @@ def test_a_gap_of_three_percent_is_found_by_nine_of_ten_confirmations(build_row:
 
 def confirmed(build_row: Build, rng: random.Random, apart: tuple[float, float], drift: float = 0.0) -> str:
     """The verdict on trial 1, which is no better than the baseline: `apart` are the standard deviations of the
-    baseline's starts and of the others', `drift` is what each start is slower by than the one before.
+    baseline's starts and of the others', `drift` is what each start of the confirmation is slower by than the one
+    before.
     """
     plan = plan_repeats(Repeats(), 100, 0.7)
     rows, launched = [], [Launched(n, "candidate" if n else "baseline", merit=float(n)) for n in range(3)]
 
     def add(setting: int, role: str, number: int = 0) -> None:
         sd = apart[1] if setting else apart[0]
-        value = 1000 * math.exp(rng.gauss(0, sd) - drift * len(rows))
+        value = 1000 * math.exp(rng.gauss(0, sd) - drift * (len(rows) if role == "confirmation" else 0))
         ordinal, again = (setting, None) if role in ("baseline", "candidate") else (100 + len(rows), setting)
         rows.append(build_row(ordinal, 8, value, role=role, repeats=again, repeat=number))
 
     add(0, "baseline")
-    add(0, "sentinel", 1)
+    for number in range(plan.aa + len(plan.sentinels)):
+        add(0, "sentinel", number + 1)
     for trial in (1, 2):
         add(trial, "candidate")
     # In the very order in which a study makes them.
