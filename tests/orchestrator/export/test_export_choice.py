@@ -94,3 +94,20 @@ def test_without_any_winner_there_is_nothing_to_take(build_row: Build, kept: Kep
     failed = build_row(0, concurrency=None, state="failed", failure_kind="unknown", role="baseline")
     with pytest.raises(NotExportable, match=r"no trial .* is complete"):
         choose(kept(failed))
+
+
+def test_a_baseline_that_breaks_a_constraint_is_not_handed_on(build_row: Build, kept: Kept) -> None:
+    rows = [build_row(0, rate=200.0, role="baseline", ttft_ms=900.0), build_row(1, rate=150.0)]
+    for number in (1, 2):
+        for of, rate, ttft_ms in ((0, 200.0, 900.0), (1, 150.0, 50.0)):
+            again = build_row(
+                len(rows), rate=rate + number, role="confirmation", repeats=of, repeat=number, ttft_ms=ttft_ms
+            )
+            rows.append(again)
+    study = kept(*rows)
+    found = choose(study)
+    assert found.trial == 1
+    assert "that fresh starts confirmed to keep the constraints" in found.why
+    assert "The baseline breaks ttft_ms.p99@8 <= 1000 (1,800, 800 beyond)." in found.why
+    with pytest.raises(NotExportable, match="trial 0 breaks ttft_ms"):
+        choose(study, "0")
