@@ -19,7 +19,7 @@ from orchestrator.analysis.layout import Layout
 from orchestrator.analysis.noise import around
 from orchestrator.analysis.objectives import Constraint, Objective
 from orchestrator.analysis.rows import Row
-from orchestrator.benchmark.intervals import CONFIDENCE, student_t
+from orchestrator.benchmark.intervals import largest_t
 
 
 def node_differences(rows: Sequence[Row], objective: Objective) -> list[Finding]:
@@ -28,8 +28,8 @@ def node_differences(rows: Sequence[Row], objective: Objective) -> list[Finding]
     pairs = list(combinations(layout.nodes, 2))
     if not pairs or layout.freedom < 1:
         return []
-    # The furthest of all pairs is picked: the doubt is that of all together (Sidak 1967).
-    reach = student_t(layout.freedom, CONFIDENCE ** (1 / len(pairs))) * layout.sd
+    # The furthest of all pairs is picked: the doubt is that of all together.
+    reach = largest_t(layout.freedom, len(pairs)) * layout.sd
     found = []
     for one, other in pairs:
         effect = layout.between_nodes(one, other)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
 from orchestrator.analysis.layout import Layout, Repeated
-from orchestrator.benchmark.intervals import CONFIDENCE, Interval, student_t
+from orchestrator.benchmark.intervals import Interval, largest_t, student_t
 
 #: Degrees of freedom of a level's own half-width: batch means of eight batches at least, mostly of more.
 _WITHIN_FREEDOM = 20
@@ -87,12 +87,11 @@ def ratio_of(value: Value, base: Value, floor: NoiseFloor | None, of: int = 1) -
     The variance of a start is the floor's, and what its level is more restless by than those that the floor was
     measured with. Without a floor it is only what the levels themselves show. Satterthwaite's degrees of freedom, which
     a restless level adds to; so the interval is never narrower than by the floor alone.
-    `of`: among how many such ratios this one was picked; all of them hold the truth at once (Sidak 1967).
+    `of`: among how many such ratios this one was picked; all of them hold the truth at once, see `largest_t`.
     """
     centre = log_ratio(value.value, base.value)
     if centre is None:
         return None
-    confidence = CONFIDENCE ** (1 / max(1, of))
     shared, usual = (0.0, 0.0) if floor is None else (floor.sd**2, floor.within_sd**2)
     from_floor = shared * (1 / value.starts + 1 / base.starts)
     from_levels = sum(max(0.0, side.within_sd**2 - usual) / side.starts for side in (value, base))
@@ -100,8 +99,8 @@ def ratio_of(value: Value, base: Value, floor: NoiseFloor | None, of: int = 1) -
     if variance <= 0:
         return around(centre, 0.0)
     doubt = from_levels**2 / _WITHIN_FREEDOM + (from_floor**2 / floor.freedom if floor else 0.0)
-    half = student_t(max(1, math.floor(variance**2 / doubt)), confidence) * math.sqrt(variance)
-    by_floor = student_t(floor.freedom, confidence) * math.sqrt(from_floor) if floor else 0.0
+    half = largest_t(max(1, math.floor(variance**2 / doubt)), of) * math.sqrt(variance)
+    by_floor = largest_t(floor.freedom, of) * math.sqrt(from_floor) if floor else 0.0
     return around(centre, max(half, by_floor))
 
 

@@ -174,7 +174,7 @@ LIMITS: tuple[Constraint, ...] = (parse_constraint("ttft_ms.p99@4 <= 10"),)
         ("output_tokens_per_s@4", ROLES + CONFIRMED),
         ("output_tokens_per_s@2rps", ROLES + CONFIRMED),
         ("ttft_ms.p99@4", ROLES + CONFIRMED),
-        ("queue_time_ms@4", ROLES),
+        ("queue_time_ms@4", ROLES + CONFIRMED),
     ],
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

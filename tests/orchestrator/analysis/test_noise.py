@@ -20,7 +20,7 @@ from orchestrator.analysis.noise import (
     ratio_of,
     rounds_needed,
 )
-from orchestrator.benchmark.intervals import student_t
+from orchestrator.benchmark.intervals import largest_t, student_t
 
 
 def test_the_floor_is_the_spread_of_what_was_started_again() -> None:
@@ -137,7 +137,7 @@ def test_the_best_of_many_is_doubted_as_all_of_them_together() -> None:
     floor = NoiseFloor(0.01, 10)
     one, many = (ratio_of(Value(103.0), Value(100.0), floor, of) for of in (1, 20))
     assert many.mean == one.mean
-    reach = student_t(10, 0.95 ** (1 / 20)) / student_t(10)
+    reach = largest_t(10, 20) / student_t(10)
     assert math.log(many.high / many.mean) == pytest.approx(reach * math.log(one.high / one.mean))
 
 
@@ -189,3 +189,16 @@ def test_a_spread_beyond_all_numbers_is_told_as_a_large_one() -> None:
     assert all(
         map(math.isfinite, (ratio.mean, ratio.low, ratio.high, floor.smallest_gain, gap_found(ratio, floor, 0.9)))
     )
+
+
+def test_a_restless_level_never_makes_an_interval_narrower() -> None:
+    """It adds degrees of freedom, which alone would make t smaller."""
+    floor, base = NoiseFloor(0.02, 2, 0.05), Value(100.0, 9.0)
+    widths = []
+    for half_width in (0.0, 9.0, 10.0, 12.0, 20.0, 60.0):
+        ratio = ratio_of(Value(100.0, half_width), base, floor)
+        assert ratio is not None
+        widths.append(ratio.high)
+    assert min(widths) == widths[0]
+    assert widths[0] == pytest.approx(math.exp(student_t(2) * 0.02 * math.sqrt(2)))
+    assert widths[-1] > widths[0]

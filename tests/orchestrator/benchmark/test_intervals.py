@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 import pytest
 
@@ -12,6 +12,7 @@ from orchestrator.benchmark.intervals import (
     Interval,
     autocorrelation,
     batch_means_interval,
+    largest_t,
     mean_interval,
     paired_ratio,
     student_t,
@@ -103,3 +104,32 @@ def test_autocorrelation() -> None:
     assert autocorrelation([1.0, -1.0] * 50) == pytest.approx(-0.99)
     assert autocorrelation([1.0] * 20 + [-1.0] * 20) == pytest.approx(0.925)
     assert autocorrelation([0.1 + 0.2] * 9) == 0.0
+
+
+@pytest.mark.parametrize(("freedom", "of", "quantile"), [(2, 2, 5.57), (2, 3, 6.34), (2, 10, 8.57), (5, 3, 3.40)])
+def test_the_largest_of_many_is_the_tables(freedom: int, of: int, quantile: float) -> None:
+    assert largest_t(freedom, of) == pytest.approx(quantile, abs=0.015)
+
+
+@pytest.mark.parametrize("of", [2, 10, 100])
+def test_the_largest_of_many_with_a_known_spread_is_the_normals(of: int) -> None:
+    assert largest_t(20_000, of) == pytest.approx(NormalDist().inv_cdf((1 + 0.95 ** (1 / of)) / 2), rel=1e-3)
+
+
+def test_the_largest_of_one_is_students_and_of_more_is_larger() -> None:
+    assert largest_t(2, 1) == student_t(2)
+    assert student_t(2) < largest_t(2, 2) < largest_t(2, 12) < largest_t(1, 12)
+    # Not as far as if each had an estimate of its own.
+    assert largest_t(2, 12) < student_t(2, 0.95 ** (1 / 12))
+    for freedom, of in ((0, 2), (2, 0)):
+        with pytest.raises(ValueError):
+            largest_t(freedom, of)
+
+
+def test_all_of_many_intervals_hold_the_truth_at_once() -> None:
+    draw = random.Random(3)
+    held = 0
+    for _ in range(4000):
+        spread = math.sqrt(sum(draw.gauss(0, 1) ** 2 for _ in range(3)) / 3)
+        held += max(abs(draw.gauss(0, 1)) for _ in range(8)) <= largest_t(3, 8) * spread
+    assert held / 4000 == pytest.approx(0.95, abs=0.012)
