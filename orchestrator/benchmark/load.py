@@ -274,7 +274,10 @@ class _Arrivals(_Level):
             for turn_s in self._turns_s:
                 targeted_s = begun_s + turn_s
                 # Also where it is late: the answers are to be read meanwhile.
-                await asyncio.sleep(max(0.0, targeted_s - clock()))
+                await asyncio.sleep(0)
+                # A timer of the loop counts from the beginning of a round of it, and fires early where that took long.
+                while (left_s := targeted_s - clock()) > 0 and not self.schedule.ends_before(targeted_s):
+                    await asyncio.sleep(min(left_s, _LOOK_S))
                 if not self.schedule.take(targeted_s, self._next is not None):
                     break
                 # Without a place the request is late, and those behind it too: the lag tells.

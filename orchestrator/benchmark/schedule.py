@@ -218,6 +218,10 @@ class OpenSchedule(Schedule):
         latest = self._took_s[-max(1, len(self._took_s) // 4) :]
         return math.fsum(latest) / len(latest) if latest else 0.0
 
+    def ends_before(self, targeted_s: float) -> bool:
+        """Whether the window will be over before this turn, which need not be waited for."""
+        return self.opened_s is not None and targeted_s - self.opened_s >= self._level.max_s
+
     def take(self, targeted_s: float, left: bool = True) -> bool:
         """Whether the request whose turn comes at `targeted_s` is sent; once refused, always refused. `left`: whether
         there is a prompt for it.
