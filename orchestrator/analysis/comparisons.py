@@ -50,6 +50,7 @@ class Compared:
         assert self.row.level is not None
         return {
             "concurrency": self.row.level.load.concurrency,
+            "request_rate": self.row.level.load.request_rate,
             "trial": self.row.trial.trial,
             "output_tokens_per_s": self.value,
             "gain_percent": 100 * (self.ratio.mean - 1),

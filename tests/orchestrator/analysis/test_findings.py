@@ -197,7 +197,7 @@ def test_an_open_loop_is_compared_with_its_baseline_too(build_row: Build) -> Non
     gain = only(found, "beats_baseline")
     assert gain.text.startswith("At 2.5 req/s trial 1 gives 250.0 simulated tok/s, +24.7 % (")
     assert (gain.data["request_rate"], gain.data["concurrency"]) == (2.5, None)
-    assert "gives 2.5 req/s (-40.0 %)" in only(found, "speculation_lost").text
+    assert "gives 2.5 req/s (-40.0 %, " in only(found, "speculation_lost").text
     assert "no_baseline" not in kinds(found)
     # What cannot be told there is said, and only there.
     assert "2.5 req/s is an open loop" in only(found, "causes_untold").text
