@@ -11,7 +11,7 @@ from orchestrator.analysis.baseline import BASELINE, value_at
 from orchestrator.analysis.comparisons import number, percent
 from orchestrator.analysis.confirmation import Confirmation, confirmations
 from orchestrator.analysis.finding import Finding, rows_behind, settings_text
-from orchestrator.analysis.floor import floor_of
+from orchestrator.analysis.floor import floor_of, repeated_starts
 from orchestrator.analysis.fresh_starts import breaches, refuted
 from orchestrator.analysis.gains import Gains
 from orchestrator.analysis.noise import Value, log_ratio, ratio_of
@@ -99,8 +99,9 @@ def noise(rows: Sequence[Row], objective: Objective) -> list[Finding]:
     floor = floor_of(rows, objective.metric)
     if floor is None:
         return []
-    on_one = floor_of(rows, objective.metric, by_node=True)
-    nodes = "" if on_one is None or on_one == floor else f", {100 * on_one.sd:.2f} % on one node"
+    several = len({start.node for start in repeated_starts(rows, objective.metric)}) > 1
+    on_one = floor_of(rows, objective.metric, by_node=True) if several else None
+    nodes = "" if on_one is None else f", {100 * on_one.sd:.2f} % on one node"
     text = (
         f"Starts of one and the same setting differ by {100 * floor.sd:.2f} % (standard deviation of "
         f"{objective.metric}, {floor.freedom} degree{'s' if floor.freedom > 1 else ''} of freedom{nodes}): between "
