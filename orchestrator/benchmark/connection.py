@@ -105,8 +105,11 @@ class Connection(asyncio.Protocol):
         length = len(data)
         self.pieces += 1 if length < _ONE_EVENT_BYTES else data.count(b"\n\n")
         self._kept += length
-        if self._kept > _KEEP_BYTES or not data.endswith(EVENT_END):
+        if not data.endswith(EVENT_END):
             self._look(now_s)
+        elif self._kept > _KEEP_BYTES:
+            self._kept = 0
+            self._relieve(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.open = False

@@ -461,3 +461,18 @@ def test_measurements_run_on_uvloop_and_leave_the_collector_as_it_was() -> None:
     assert module.startswith("uvloop")
     assert frozen > 0
     assert gc.get_freeze_count() == 0
+
+
+def test_what_was_measured_is_not_written_out_at_the_end() -> None:
+    written = []
+
+    class Measured:
+        def __repr__(self) -> str:
+            written.append(self)
+            return "a million stamps"
+
+    async def story() -> Measured:
+        return Measured()
+
+    assert isinstance(loop.run(story()), Measured)
+    assert written == []
