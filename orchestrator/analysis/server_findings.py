@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator.analysis.agreement import lossy_thresholds
 from orchestrator.analysis.effective import MAX_RUNNING, Difference, differences
 from orchestrator.analysis.finding import Finding, rows_behind, rows_of, trials_text
-from orchestrator.analysis.rows import Row, by_trial
+from orchestrator.analysis.rows import MeasuredLevel, Row, by_trial
 
 
 def outputs(rows: Sequence[Row]) -> list[Finding]:
@@ -173,25 +173,23 @@ def counts(rows: Sequence[Row]) -> list[Finding]:
 
 def client_limits(rows: Sequence[Row]) -> list[Finding]:
     """Levels in which the load generator was measured, not the server."""
-    found = []
-    for row in rows:
-        if row.level is not None and (why := row.level.client_limited) is not None:
-            label = row.level.load.label
-            text = f"Trial {row.trial.trial} at {label} is not compared: {why}."
-            data = {"trial": row.trial.trial, "level": label}
-            found.append(Finding("client_limited", text, data, rows_behind([row])))
-    return found
+    return _of_levels(rows, "client_limited", lambda level: level.client_limited, "is not compared")
 
 
 def unmeasured(rows: Sequence[Row]) -> list[Finding]:
     """Levels that ran to their end and measured nothing, for which no server is to blame."""
+    return _of_levels(rows, "unmeasured", lambda level: level.unmeasured, "has no figures")
+
+
+def _of_levels(
+    rows: Sequence[Row], kind: str, why_of: Callable[[MeasuredLevel], str | None], says: str
+) -> list[Finding]:
     found = []
     for row in rows:
-        if row.level is not None and (why := row.level.unmeasured) is not None:
-            label = row.level.load.label
-            text = f"Trial {row.trial.trial} at {label} has no figures: {why}."
-            data = {"trial": row.trial.trial, "level": label}
-            found.append(Finding("unmeasured", text, data, rows_behind([row])))
+        if row.level is not None and (why := why_of(row.level)) is not None:
+            text = f"Trial {row.trial.trial} at {row.level.load.label} {says}: {why}."
+            data = {"trial": row.trial.trial, "level": row.level.load.label}
+            found.append(Finding(kind, text, data, rows_behind([row])))
     return found
 
 
