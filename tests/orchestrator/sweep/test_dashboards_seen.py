@@ -103,12 +103,12 @@ def test_optuna_dashboard_opens_the_storage_as_it_is(dashboard: str, browser: An
         page.get_by_text("output_tokens_per_s@4").first.wait_for()
         page.screenshot(path=pictures / "optuna-study.png")
         page.goto(f"{home}/trials?numbers=2")
-        page.get_by_text("violates ttft_ms.p99@4 <= 150 (600)").first.wait_for()
+        page.get_by_text("breaks ttft_ms.p99@4 <= 150 (600, 450 beyond)").first.wait_for()
         page.goto(f"{home}/trials?numbers=5")
         page.get_by_text("CUDA out of memory").first.wait_for()
         page.screenshot(path=pictures / "optuna-failed-trial.png", full_page=True)
         page.goto(f"{home}/trials?numbers=1")
-        for text in ("max-running-requests", "+20.0 % by", "constraint ttft_ms.p99@4 <= 150", "met: 100"):
+        for text in ("max-running-requests", "+20 % at C=4", "constraint ttft_ms.p99@4 <= 150", "met: 100"):
             page.get_by_text(text).first.wait_for()
         page.screenshot(path=pictures / "optuna-trial.png", full_page=True)
         page.goto(f"{home}/note")
