@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.analysis.objectives import Metric, valid
@@ -119,7 +120,7 @@ class Outcome:
     failure_phase: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredLevel:
     """One level's metrics and how it was measured."""
 
@@ -163,7 +164,8 @@ class MeasuredLevel:
         """Why nothing was measured, though the level was not given up; None where something was."""
         return unmeasured(self.metrics) if self.gave_up is None else None
 
-    @property
+    # A report asks it of each level dozens of times.
+    @cached_property
     def invalid_reason(self) -> str | None:
         """Why the numbers may not be scored; None where they may."""
         return invalid_reason(
