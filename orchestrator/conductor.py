@@ -299,9 +299,7 @@ class Conductor:
     def _told(self, outcome: Outcome, rows: list[Row]) -> Told:
         """What Optuna hears of an end, and what people see there."""
         told = self._verdict(outcome, rows)
-        # At the start of a run its own memory is still empty.
-        known = self.known or self.store.trials()
-        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, known))
+        return dataclasses.replace(told, shown=trial_attributes(self.config, rows, self.known))
 
     def _verdict(self, outcome: Outcome, rows: list[Row]) -> Told:
         if outcome.state == "interrupted":

@@ -1,8 +1,8 @@
 """What the baseline gives at a load: one value over its starts, whoever asks. Pure.
 
 It is the geometric mean over its starts in the search: the first, A/A and sentinels. Its starts in a confirmation are
-not among them. They belong to their rounds: finalists are judged beside them, pair by pair (`analysis.winner`), and
-what the starts of a round have in common is no part of the noise floor.
+not among them. They belong to their rounds: finalists are judged beside them, pair by pair
+(`analysis.confirmation`), and what the starts of a round have in common is no part of the noise floor.
 """
 
 from __future__ import annotations

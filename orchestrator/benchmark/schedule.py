@@ -130,7 +130,7 @@ class ClosedSchedule(Schedule):
         """
         if self.closed_s is not None:
             return False
-        if self._answers % self._concurrency == 0 and now_s > max(self._edges_s, default=-math.inf):
+        if self._answers % self._concurrency == 0 and (not self._edges_s or now_s > self._edges_s[-1]):
             self._edges_s.append(now_s)
         self._answers += 1
         # Before the window opens bounded by the warm-up, which ends after max_s.
@@ -167,9 +167,9 @@ class OpenSchedule(Schedule):
     The warm-up lasts as long as `warmup_requests_per_user` answers take, by the first one, and then, unless
     `warmup_tolerance` is null, until it is five times as long as the latest answers take: the first one met an empty
     server, and the number in flight settles with the time that an answer takes. Of a server that cannot keep up it
-    never does. Measured are the requests whose turn comes inside the window,
-    which ends with the last of them: after `min_requests` and `min_s` and, unless `half_width` is null, ten times what
-    an answer takes, or after `max_s`. Its throughput is what is offered, so how well that is known does not end it.
+    never does. Measured are the requests whose turn comes inside the window, which ends with the last of them: after
+    `min_requests` and `min_s` and, unless `half_width` is null, ten times what an answer takes, or after `max_s`. Its
+    throughput is what is offered, so how well that is known does not end it.
     """
 
     def __init__(self, level: Level, now_s: float) -> None:
