@@ -270,7 +270,8 @@ def test_gpu_memory_that_is_not_given_back_is_told(
     )
     tool.chmod(0o755)
     monkeypatch.setattr(gpus.shutil, "which", lambda name: str(tool))
-    process = start(f"import os, time; print(open({str(pid_file)!r}, 'w').write(str(os.getpid()))); time.sleep(600)")
+    tells = f"print(open({str(pid_file)!r}, 'w').write(str(os.getpid())), flush=True)"
+    process = start(f"import os, time; {tells}; time.sleep(600)")
     until(asked.exists)
     until(process.tail)
     report = process.stop(grace_s=0.0)
